@@ -12,6 +12,7 @@ typedef struct inspect_options {
     command_options reading;
     int tree, table, objects, json, quiet, verbose;
     int partials, clean_partials;
+    const char *of;
     int sort; /* a name_order; -1: not given */
     char *html;
 } inspect_options;
@@ -34,6 +35,8 @@ static const opt_row showing_rows[] = {
          "list unfinished outputs that killed runs left in folder SRC, instead of a checkpoint"},
     {"clean-partials", .kind = OPT_FLAG, .at = offsetof(inspect_options, clean_partials),
      .help = "with --partials: remove those that no process uses"},
+    {"of", .kind = OPT_TEXT, .at = offsetof(inspect_options, of), .value = "NAME",
+     .help = "with --partials: only those of the output NAME in folder SRC"},
     {"json", .kind = OPT_FLAG, .at = offsetof(inspect_options, json),
      .help = "report as JSON; with --table all tensors, with --objects all objects"},
     {"html", .kind = OPT_TEXT, .at = offsetof(inspect_options, html), .value = "FILE",
@@ -102,11 +105,13 @@ static int run(cli *c, const inspect_options *w, const char *path)
                                     w->tree ? "tree" : "table");
     if (w->clean_partials && !w->partials)
         return opt_usage_error(c, "--clean-partials requires --partials");
+    if (w->of != NULL && !w->partials)
+        return opt_usage_error(c, "--of requires --partials");
     if (w->partials && (w->tree || w->table || w->objects || w->html != NULL))
-        return opt_usage_error(c, "--partials lists no checkpoint: it takes only --json and "
+        return opt_usage_error(c, "--partials lists no checkpoint: it takes only --json, --of and "
                                   "--clean-partials");
     if (w->partials)
-        return inspect_print_partials(c, path, w->clean_partials != 0);
+        return inspect_print_partials(c, path, w->of, w->clean_partials != 0);
     const int unusable = html_option_start(c, w->html);
     if (unusable >= 0)
         return unusable;

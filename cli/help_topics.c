@@ -17,6 +17,8 @@ const help_topic help_topics[] = {
     {"map", "fsdpck-map", "5", "how to write a tensor map for --map"},
     {"manifest", "fsdpck-manifest", "5", "files, tensors and checksums at the time of writing"},
     {"cluster", "fsdpck-cluster", "7", "several processes, hosts and GPUs"},
+    {"resume", "fsdpck-consolidate", "1", "runs that continue after a kill: --resume"},
+    {"partials", "fsdpck-inspect", "1", "unfinished outputs that killed runs left: --partials"},
     {"library", "fsdpck", "3", "the C library"},
     {NULL, NULL, NULL, NULL},
 };

@@ -46,6 +46,6 @@ int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt, name_order o
 int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt);
 
 /* Unfinished outputs in a folder; `clean` removes those that no process has. */
-int inspect_print_partials(const cli *c, const char *path, bool clean);
+int inspect_print_partials(const cli *c, const char *path, const char *of, bool clean);
 
 #endif

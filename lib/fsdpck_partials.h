@@ -8,7 +8,7 @@
  * The calls read names, sizes and journals only, never the data of an output.
  *
  *     fsdpck_partials *list;
- *     if (fsdpck_partials_new(ctx, "runs", 0, &list, &err) == FSDPCK_OK) {
+ *     if (fsdpck_partials_new(ctx, "runs", NULL, 0, &list, &err) == FSDPCK_OK) {
  *         fsdpck_partial p = FSDPCK_INIT(fsdpck_partial);
  *         for (size_t i = 0; fsdpck_get_partial(list, i, &p); i++)
  *             puts(p.name);
@@ -43,6 +43,16 @@ typedef enum fsdpck_partial_holder {
     FSDPCK_PARTIAL_UNKNOWN /* the file system has no locks, or it changed in the last 10 seconds */
 } fsdpck_partial_holder;
 
+/* Why `clean` keeps it. */
+typedef enum fsdpck_partial_obstacle {
+    FSDPCK_PARTIAL_NO_OBSTACLE,
+    FSDPCK_PARTIAL_IN_USE,    /* a process has it */
+    FSDPCK_PARTIAL_RECENT,    /* it changed in the last 10 seconds: its run may not have locked it yet */
+    FSDPCK_PARTIAL_NO_LOCKS,  /* the file system has no locks */
+    FSDPCK_PARTIAL_ONLY_COPY, /* is_only_copy */
+    FSDPCK_PARTIAL_FOREIGN    /* of another user, or named as a journal without the first bytes of one */
+} fsdpck_partial_obstacle;
+
 /* One object. Texts belong to the list, until it is freed. */
 typedef struct fsdpck_partial {
     size_t struct_nbytes;
@@ -57,20 +67,22 @@ typedef struct fsdpck_partial {
     /* Whether its journal is valid and has ranges. A run continues it only if its source, its options and the version
      * of fsdpck are the same. */
     int resumable;
-    uint64_t finished_ranges, finished_nbytes; /* in the journal; unchecked */
+    uint64_t finished_ranges, finished_nbytes; /* in the journals of all ranks; unchecked */
     int is_only_copy; /* a replaced output, and nothing (or an empty object) has its name: rename it to `of` */
     int removed; /* by this call */
+    fsdpck_partial_obstacle obstacle;
+    unsigned ranks; /* processes of the run, if its journal is valid: as many must continue it */
 } fsdpck_partial;
 
 /* A list of them. It does not change after it is made: make another one to see later changes. One thread at a time
  * may use it. */
 typedef struct fsdpck_partials fsdpck_partials;
 
-/* Lists them, and with `clean` removes those that no process has, except replaced outputs that are the only copy.
+/* Lists them, or only those of the output `of` unless it is NULL. With `clean` those without an obstacle are removed.
  * Folders inside are not searched. Symbolic links and other names are neither listed nor removed.
  * Errors: IO (the folder cannot be read, or an object cannot be removed; all others are). */
 FSDPCK_API fsdpck_status fsdpck_partials_new(struct fsdpck_context *ctx, const char *folder_path,
-                                             int clean, fsdpck_partials **out,
+                                             const char *of, int clean, fsdpck_partials **out,
                                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Number `index`, by name: the objects of one run follow each other. Returns 0 after the last, and sets all members
  * to zero. `partial` begins with its size: FSDPCK_INIT. */

@@ -85,16 +85,18 @@ static fsdpck_status set_errno_at(fsdpck_error *err, int sys_errno, const char *
     return st;
 }
 
-static uint64_t identity_of(uint64_t ino, int64_t mtime_ns)
+/* ctime: a program can write a file and set its mtime back, but not its ctime. */
+static uint64_t identity_of(uint64_t ino, int64_t mtime_ns, int64_t ctime_ns)
 {
     return (ino * UINT64_C(0x9E3779B97F4A7C15) ^
-            (uint64_t)mtime_ns * UINT64_C(0xC2B2AE3D27D4EB4F)) |
+            (uint64_t)mtime_ns * UINT64_C(0xC2B2AE3D27D4EB4F) ^
+            (uint64_t)ctime_ns * UINT64_C(0x165667B19E3779F9)) |
            1;
 }
 
 uint64_t file_identify(const file *f)
 {
-    return f->remote != NULL ? 0 : identity_of(f->ino, f->mtime_ns);
+    return f->remote != NULL ? 0 : identity_of(f->ino, f->mtime_ns, f->ctime_ns);
 }
 
 fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
@@ -123,7 +125,7 @@ fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind
         *nbytes = (uint64_t)st.st_size;
     if (*kind != PATH_FILE)
         return FSDPCK_OK;
-    *identity = identity_of((uint64_t)st.st_ino, mtime_of(&st));
+    *identity = identity_of((uint64_t)st.st_ino, mtime_of(&st), ctime_of(&st));
     if (mtime_ns != NULL)
         *mtime_ns = mtime_of(&st);
     return FSDPCK_OK;

@@ -54,7 +54,7 @@ typedef enum path_kind { PATH_ABSENT, PATH_FILE, PATH_FOLDER, PATH_OTHER } path_
 fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same, and a number made from inode and mtime: equal for one file on every host that shares
+/* The same, and a number made from inode, mtime and ctime: equal for one file on every host that shares
  * it, different for other files, including copies. 0 if it is not a local file. `mtime_ns` may be NULL;
  * INT64_MIN if it is not a local file. */
 fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,

@@ -27,23 +27,22 @@
 #include "base/alloc.h"
 #include "io/file.h"
 
-#define JOURNAL_VERSION      1u
+#define JOURNAL_VERSION      2u
 #define JOURNAL_RECORD_BYTES 40u
 
 /* Identity of a file that is read. */
 typedef struct journal_source {
     uint64_t nbytes;
-    uint64_t identity; /* from inode and mtime of the open file: file_identify */
+    uint64_t identity; /* from inode, mtime and ctime of the open file: file_identify */
 } journal_source;
 
 typedef struct journal_header {
-    uint64_t program; /* hash of the program's version */
-    uint64_t
-        plan; /* hash of what decides the bytes of the output, except for the sources' content */
+    uint64_t program;     /* hash of the program's version */
     uint64_t partial_ino; /* inode of the partial output */
     uint32_t rank, ranks; /* whose records these are */
     vec sources;          /* journal_source */
     vec outputs;          /* uint64_t: sizes of the output files */
+    vec plan; /* uint64_t: hashes of what decides the bytes of the output, except for the sources' content */
 } journal_header;
 
 typedef struct journal_range {
@@ -51,6 +50,7 @@ typedef struct journal_range {
     uint64_t crc64; /* of the bytes as written */
     uint32_t file;  /* index of the output file */
     uint32_t count; /* of the writer: a number that belongs to the range */
+    uint32_t record; /* of a journal that was read: its number */
 } journal_range;
 
 typedef struct journal {
@@ -69,11 +69,15 @@ void journal_header_release(journal_header *h);
  * also after a failure. */
 fsdpck_status journal_parse(journal *j, const uint8_t *bytes, size_t nbytes, budget *owner,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same of a file, which is never in memory as a whole. */
 fsdpck_status journal_read(journal *j, const folder *parent, const char *name, budget *owner,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a file is a journal, or the beginning of one, by its first bytes. */
+bool journal_is(const folder *parent, const char *name);
 void journal_release(journal *j);
 
-/* The first difference of two headers. `at`: of JOURNAL_SOURCE, the index of the file. */
+/* The first difference of two headers. `at`: of JOURNAL_SOURCE, the index of the file; of JOURNAL_PLAN, that of the
+ * hash, or their number if only their numbers or the sizes of the outputs differ. */
 typedef enum journal_difference {
     JOURNAL_SAME,
     JOURNAL_PARTIAL, /* another partial output */

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "io/descriptor.h"
+#include "io/journal.h"
 #include "io/output_internal.h"
 #include "io/output_remove.h"
 
@@ -179,17 +180,28 @@ static fsdpck_status fill(const folder *dir, leftover *l, const struct stat *st,
     l->holder = holder_of_run(dir, l);
     clock_gettime(CLOCK_REALTIME, &now);
     const int64_t age = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - l->mtime_ns;
-    if (l->holder == LEFTOVER_FREE && age < NEW_NS)
+    l->is_recent = l->holder == LEFTOVER_FREE && age < NEW_NS;
+    if (l->is_recent)
         l->holder = LEFTOVER_UNKNOWN;
+    l->is_foreign = (st->st_uid != geteuid() && geteuid() != 0) ||
+                    (l->kind == LEFTOVER_JOURNAL && !journal_is(dir, l->name));
     return FSDPCK_OK;
 }
 
-static fsdpck_status add(const folder *dir, const char *name, vec *list, fsdpck_error *err)
+/* Whether NAME of an object is `of`, or cut from it. */
+static bool is_of(const char *name, size_t name_nbytes, const char *of)
+{
+    const size_t longest = OUTPUT_NAME_BYTES_MOST - OUTPUT_DECORATION_BYTES, n = strlen(of);
+    return name_nbytes == (n < longest ? n : longest) && strncmp(name, of, name_nbytes) == 0;
+}
+
+static fsdpck_status add(const folder *dir, const char *name, const char *of, vec *list,
+                         fsdpck_error *err)
 {
     size_t stem_nbytes, name_nbytes;
     struct stat st;
     const leftover_kind kind = leftover_parse(name, &stem_nbytes, &name_nbytes);
-    if (kind == LEFTOVER_NONE || fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+    if (kind == LEFTOVER_NONE || (of != NULL && !is_of(name + 1, name_nbytes, of)) || fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
         !(S_ISREG(st.st_mode) || (S_ISDIR(st.st_mode) && kind != LEFTOVER_JOURNAL)))
         return FSDPCK_OK;
     leftover *l = vec_push(list, err);
@@ -204,14 +216,14 @@ static fsdpck_status add(const folder *dir, const char *name, vec *list, fsdpck_
     return fill(dir, l, &st, err);
 }
 
-fsdpck_status leftover_list(const folder *dir, vec *list, fsdpck_error *err)
+fsdpck_status leftover_list(const folder *dir, const char *of, vec *list, fsdpck_error *err)
 {
     char **names;
     size_t count;
     RETURN_IF(folder_list(dir, NULL, &names, &count, err));
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        st = add(dir, names[i], list, err);
+        st = add(dir, names[i], of, list, err);
     free(names);
     return st;
 }
@@ -220,7 +232,7 @@ fsdpck_status leftover_list(const folder *dir, vec *list, fsdpck_error *err)
 
 bool leftover_is_free(const leftover *l)
 {
-    return l->holder == LEFTOVER_FREE && (l->kind != LEFTOVER_OLD || l->is_replaced);
+    return l->holder == LEFTOVER_FREE && !l->is_foreign && (l->kind != LEFTOVER_OLD || l->is_replaced);
 }
 
 int leftover_remove(const folder *dir, const leftover *l)

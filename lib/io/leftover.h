@@ -5,7 +5,7 @@
  *     .NAME.fsdpck-XXXXXXXX.old           an output that a run was replacing
  *
  *     vec list = VEC_OF(leftover, NULL);
- *     RETURN_IF(leftover_list(&dir, &list, &err));
+ *     RETURN_IF(leftover_list(&dir, NULL, &list, &err));
  *     ... if (leftover_is_free(l)) rc = leftover_remove(&dir, l) ...
  *     leftover_release(&list);
  */
@@ -41,15 +41,18 @@ typedef struct leftover {
     leftover_kind kind;
     leftover_holder holder;
     bool is_folder;
+    bool is_recent;   /* no process has it, but it changed in the last 10 seconds: LEFTOVER_UNKNOWN */
+    bool is_foreign;  /* of another user, or named as a journal without the first bytes of one */
     bool is_replaced; /* an object of its kind that is not empty has its NAME, which is not cut */
     uint64_t nbytes;  /* of all files */
     uint64_t ino;
     int64_t mtime_ns;
 } leftover;
 
-/* Objects in a folder, by name. */
-fsdpck_status leftover_list(const folder *dir, vec *list, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether it may be removed: no process has it, and it is not the only copy of a replaced output. */
+/* Objects in a folder, by name; `of`, unless NULL: only those of this output. */
+fsdpck_status leftover_list(const folder *dir, const char *of, vec *list,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether it may be removed: no process has it, it is the user's, and it is not the only copy of a replaced output. */
 bool leftover_is_free(const leftover *l);
 /* Removes it, unless it is another object by now. Returns 0 or an errno value, EBUSY if a process has it. */
 int leftover_remove(const folder *dir, const leftover *l);

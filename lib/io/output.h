@@ -121,7 +121,7 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
 /* Makes this process's data durable, and closes the files. */
 fsdpck_status output_flush(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The partial of a run that was killed, for a run that continues it: files that exist keep their bytes. The
- * caller must know that the same files will be added: output_find_journals. */
+ * caller must know that the same files will be added: io/output_remains.h. */
 /* Where the file system has no locks, lock_fd is -1: the caller must find out in another way whether its process
  * lives. */
 typedef enum output_adopted {
@@ -134,9 +134,6 @@ typedef enum output_adopted {
 fsdpck_status output_adopt(output *o, const char *path, output_kind kind, unsigned flags,
                            const char *partial_name, output_adopted *adopted,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Names of the partials of `path` that have a journal; their files may be absent. */
-fsdpck_status output_find_journals(const char *path, strtab *names,
-                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Sets journal_name by the partial's name, for the journal of a rank. The caller creates the journal (journal.h). */
 fsdpck_status output_name_journal(output *o, unsigned rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

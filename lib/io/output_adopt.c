@@ -1,74 +1,14 @@
 /* output_adopt.c: the partial of a run that was killed, taken over by a later one, and its journal. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/descriptor.h"
-#include "io/leftover.h"
 #include "io/output_internal.h"
 #include "io/output_remove.h"
-
-/* The name with another suffix, malloc'd; NULL if out of memory. */
-static char *with_suffix(const char *name, size_t stem_nbytes, const char *suffix)
-{
-    const size_t n = stem_nbytes + strlen(suffix) + 1;
-    char *made = malloc(n);
-    if (made != NULL)
-        snprintf(made, n, "%.*s%s", (int)stem_nbytes, name, suffix);
-    return made;
-}
-
-/* ---- finding ---- */
-
-/* Whether a decorated name is that of this output: output_decorate cuts long names. */
-static bool is_of_output(const output *o, const char *name, size_t name_nbytes, size_t cut)
-{
-    const size_t n = strlen(o->final_name);
-    return name_nbytes == (n < cut ? n : cut) && strncmp(name + 1, o->final_name, name_nbytes) == 0;
-}
-
-static fsdpck_status add_partial_name(strtab *names, const char *journal, size_t stem_nbytes,
-                                      fsdpck_error *err)
-{
-    uint32_t id;
-    char *partial = with_suffix(journal, stem_nbytes, ".partial");
-    if (partial == NULL)
-        return error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
-    const fsdpck_status st = strtab_intern(names, partial, strlen(partial), &id, err);
-    free(partial);
-    return st;
-}
-
-fsdpck_status output_find_journals(const char *path, strtab *names, fsdpck_error *err)
-{
-    output o;
-    char **list = NULL;
-    size_t count = 0, stem_nbytes, name_nbytes;
-    fsdpck_status st = output_open_parent(&o, path, OUTPUT_FILE, 0, err);
-    char *longest = NULL;
-    if (st == FSDPCK_OK)
-        st = folder_list(&o.parent, NULL, &list, &count, err);
-    if (st == FSDPCK_OK && (longest = output_decorate(&o, ".partial")) == NULL)
-        st = error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
-    size_t cut = 0;
-    if (st == FSDPCK_OK)
-        (void)leftover_parse(longest, &stem_nbytes, &cut);
-    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        if (leftover_parse(list[i], &stem_nbytes, &name_nbytes) == LEFTOVER_JOURNAL &&
-            is_of_output(&o, list[i], name_nbytes, cut))
-            st = add_partial_name(names, list[i], stem_nbytes, err);
-    free(longest);
-    free(list);
-    output_release(&o);
-    return st;
-}
-
-/* ---- adopting ---- */
 
 /* Another user cannot have put it there. */
 static bool is_own(const output *o, const struct stat *st)

@@ -251,11 +251,25 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     return st;
 }
 
+/* Another program may have put an object in the place of the partial. */
+static fsdpck_status check_partial(const output *o, fsdpck_error *err)
+{
+    if (output_is_same(o, o->partial_name, o->new_dev, o->new_ino))
+        return FSDPCK_OK;
+    return FAIL_WITH(err, IO, NONE,
+                     ("the unfinished output '%s' was removed or replaced by another program",
+                      o->partial_name),
+                     (path, output_path(o)),
+                     (next, "run again when no other program changes unfinished outputs"));
+}
+
 fsdpck_status output_publish(output *o, fsdpck_error *err)
 {
-    fsdpck_status st;
+    fsdpck_status st = check_partial(o, err);
     output_remove_journals(o);
-    if (o->old_ino == 0 && o->old_dev == 0) {
+    if (st != FSDPCK_OK) {
+        /* published stays PUBLISHED_NOT */
+    } else if (o->old_ino == 0 && o->old_dev == 0) {
         o->published = PUBLISHED_NEW;
         st = publish_new(o, err);
     } else {

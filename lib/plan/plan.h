@@ -63,7 +63,19 @@ void plan_get_totals(const plan *p, plan_totals *totals);
  */
 fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Hash of both catalogues (names, shapes, boxes, locations, sizes), constant bytes and options. */
+/* What two plans may have in common, each with its own hash. */
+typedef enum plan_aspect {
+    PLAN_SOURCE,    /* the source's catalogue */
+    PLAN_TENSORS,   /* names and shapes of the target, and their source tensors */
+    PLAN_DTYPES,    /* of the target */
+    PLAN_BOXES,     /* of its chunks */
+    PLAN_FILES,     /* names and sizes of its files, and the locations of chunks and deferred bytes */
+    PLAN_CONSTANTS, /* constant bytes */
+    PLAN_READING,   /* plan_options */
+    PLAN_ASPECTS
+} plan_aspect;
+void plan_hashes(const plan *p, uint64_t hashes[PLAN_ASPECTS]);
+/* Of all aspects. */
 uint64_t plan_hash(const plan *p);
 
 /* Whether elements of `from` can be converted to `to` (equal, or both of the floating types of

@@ -89,49 +89,78 @@ static uint64_t hash_text(uint64_t h, const char *text, size_t nbytes)
     return crc64_update(crc64_add_u64(h, nbytes), text, nbytes);
 }
 
-static uint64_t hash_catalogue(uint64_t h, const catalogue *c)
+/* Adds what a catalogue has of each aspect to its number; h[PLAN_SOURCE] and h[PLAN_READING] stay. */
+static void hash_tensor(uint64_t h[PLAN_ASPECTS], const catalogue *c, size_t index)
 {
     uint64_t dims[2 * NDIM_MAX];
+    const cat_tensor *t = catalogue_tensor(c, index);
+    uint64_t tensors = hash_text(h[PLAN_TENSORS], catalogue_name(c, t->name),
+                                 catalogue_name_nbytes(c, t->name));
+    tensors = crc64_add_u64(tensors, t->ndim);
+    for (unsigned d = 0; d < t->ndim; d++)
+        tensors = crc64_add_u64(tensors, catalogue_shape(c, index)[d]);
+    h[PLAN_TENSORS] = tensors;
+    h[PLAN_DTYPES] = crc64_add_u64(h[PLAN_DTYPES], (uint64_t)t->dtype);
+    uint64_t boxes = crc64_add_u64(h[PLAN_BOXES], t->nchunks), files = h[PLAN_FILES];
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+        const cat_chunk *chunk = catalogue_chunk(c, k);
+        catalogue_chunk_box(c, k, dims, dims + t->ndim);
+        files = crc64_add_u64(files, (uint64_t)chunk->place << 32 | chunk->file);
+        files = crc64_add_u64(crc64_add_u64(files, chunk->offset_bytes), chunk->nbytes);
+        for (unsigned d = 0; d < 2u * t->ndim; d++)
+            boxes = crc64_add_u64(boxes, dims[d]);
+    }
+    h[PLAN_BOXES] = boxes;
+    h[PLAN_FILES] = files;
+}
+
+static void hash_catalogue(uint64_t h[PLAN_ASPECTS], const catalogue *c)
+{
     for (size_t i = 0; i < catalogue_file_count(c); i++) {
         const cat_file *f = catalogue_file(c, i);
-        h = hash_text(h, catalogue_name(c, f->path), catalogue_name_nbytes(c, f->path));
-        h = crc64_add_u64(h, f->nbytes);
+        h[PLAN_FILES] = hash_text(h[PLAN_FILES], catalogue_name(c, f->path),
+                                  catalogue_name_nbytes(c, f->path));
+        h[PLAN_FILES] = crc64_add_u64(h[PLAN_FILES], f->nbytes);
     }
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
-        const cat_tensor *t = catalogue_tensor(c, i);
-        h = hash_text(h, catalogue_name(c, t->name), catalogue_name_nbytes(c, t->name));
-        h = crc64_add_u64(h, (uint64_t)t->dtype << 40 | (uint64_t)t->ndim << 32 | t->nchunks);
-        for (unsigned d = 0; d < t->ndim; d++)
-            h = crc64_add_u64(h, catalogue_shape(c, i)[d]);
-        for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-            const cat_chunk *chunk = catalogue_chunk(c, k);
-            catalogue_chunk_box(c, k, dims, dims + t->ndim);
-            h = crc64_add_u64(h, (uint64_t)chunk->place << 32 | chunk->file);
-            h = crc64_add_u64(crc64_add_u64(h, chunk->offset_bytes), chunk->nbytes);
-            for (unsigned d = 0; d < 2u * t->ndim; d++)
-                h = crc64_add_u64(h, dims[d]);
-        }
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
+        hash_tensor(h, c, i);
+}
+
+static uint64_t combine(const uint64_t h[PLAN_ASPECTS])
+{
+    uint64_t all = 0;
+    for (unsigned i = 0; i < PLAN_ASPECTS; i++)
+        all = crc64_add_u64(all, h[i]);
+    return all;
+}
+
+void plan_hashes(const plan *p, uint64_t h[PLAN_ASPECTS])
+{
+    uint64_t source[PLAN_ASPECTS] = {0};
+    hash_catalogue(source, p->from);
+    memset(h, 0, PLAN_ASPECTS * sizeof *h);
+    h[PLAN_SOURCE] = combine(source);
+    h[PLAN_READING] = crc64_add_u64(p->opt.tile_nbytes, (uint64_t)p->opt.replicas);
+    hash_catalogue(h, &p->to->cat);
+    for (size_t i = 0; i < p->to->from.count; i++)
+        h[PLAN_TENSORS] = crc64_add_u64(h[PLAN_TENSORS], plan_source_tensor(p, (uint32_t)i));
+    for (size_t i = 0; i < p->to->literals.count; i++) {
+        const target_constant *l = VEC_AT(&p->to->literals, target_constant, i);
+        const uint64_t at =
+            crc64_add_u64(crc64_add_u64(h[PLAN_CONSTANTS], l->file), l->offset_bytes);
+        h[PLAN_CONSTANTS] = hash_text(at, p->to->text.text + l->text_at, l->nbytes);
     }
-    return h;
+    for (size_t i = 0; i < p->to->lates.count; i++) {
+        const target_deferred *l = VEC_AT(&p->to->lates, target_deferred, i);
+        uint64_t at = crc64_add_u64(h[PLAN_FILES], (uint64_t)l->nbytes << 32 | l->file);
+        at = crc64_add_u64(at, l->offset_bytes);
+        h[PLAN_FILES] = crc64_add_u64(at, l->chunk);
+    }
 }
 
 uint64_t plan_hash(const plan *p)
 {
-    uint64_t h = crc64_add_u64(0, p->opt.tile_nbytes);
-    h = crc64_add_u64(h, (uint64_t)p->opt.replicas);
-    h = hash_catalogue(h, p->from);
-    h = hash_catalogue(h, &p->to->cat);
-    for (size_t i = 0; i < p->to->from.count; i++)
-        h = crc64_add_u64(h, plan_source_tensor(p, (uint32_t)i));
-    for (size_t i = 0; i < p->to->literals.count; i++) {
-        const target_constant *l = VEC_AT(&p->to->literals, target_constant, i);
-        h = crc64_add_u64(crc64_add_u64(h, l->file), l->offset_bytes);
-        h = hash_text(h, p->to->text.text + l->text_at, l->nbytes);
-    }
-    for (size_t i = 0; i < p->to->lates.count; i++) {
-        const target_deferred *l = VEC_AT(&p->to->lates, target_deferred, i);
-        h = crc64_add_u64(crc64_add_u64(h, (uint64_t)l->nbytes << 32 | l->file), l->offset_bytes);
-        h = crc64_add_u64(h, l->chunk);
-    }
-    return h;
+    uint64_t h[PLAN_ASPECTS];
+    plan_hashes(p, h);
+    return combine(h);
 }

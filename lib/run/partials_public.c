@@ -9,8 +9,8 @@
 #include "io/leftover.h"
 
 typedef struct partial_journal {
-    uint64_t ranges, nbytes;
-    bool valid;
+    uint64_t ranges, nbytes; /* of all ranks */
+    unsigned ranks;          /* 0: it cannot be continued */
 } partial_journal;
 
 struct fsdpck_partials {
@@ -19,22 +19,33 @@ struct fsdpck_partials {
     uint8_t *removed;          /* likewise */
 };
 
-/* Of a partial: whether its journal names it. */
-static void read_journal(const folder *dir, const fsdpck_partials *p, size_t index)
+/* Adds what one journal has of its partial. Without that of rank 0 no run continues it. */
+static void add_journal(const folder *dir, const leftover *partial, const leftover *journal_file,
+                        partial_journal *to)
+{
+    journal j;
+    if (journal_read(&j, dir, journal_file->name, NULL, NULL) == FSDPCK_OK &&
+        j.header.partial_ino == partial->ino) {
+        to->ranges += j.ranges.count;
+        to->nbytes = j.nbytes < UINT64_MAX - to->nbytes ? to->nbytes + j.nbytes : UINT64_MAX;
+        if (j.header.rank == 0)
+            to->ranks = j.header.ranks;
+    }
+    journal_release(&j);
+}
+
+/* Of a partial: its journals, of all ranks. */
+static void read_journals(const folder *dir, const fsdpck_partials *p, size_t index)
 {
     const leftover *l = VEC_AT(&p->list, const leftover, index);
     partial_journal *to = &p->journals[index];
     for (size_t i = 0; l->kind == LEFTOVER_PARTIAL && i < p->list.count; i++) {
         const leftover *other = VEC_AT(&p->list, const leftover, i);
-        journal j;
-        if (other->kind != LEFTOVER_JOURNAL || strcmp(other->stem, l->stem) != 0)
-            continue;
-        if (journal_read(&j, dir, other->name, NULL, NULL) == FSDPCK_OK &&
-            j.header.partial_ino == l->ino)
-            *to = (partial_journal){j.ranges.count, j.nbytes, j.ranges.count > 0};
-        journal_release(&j);
-        return;
+        if (other->kind == LEFTOVER_JOURNAL && strcmp(other->stem, l->stem) == 0)
+            add_journal(dir, l, other, to);
     }
+    if (to->ranks == 0)
+        *to = (partial_journal){0};
 }
 
 static fsdpck_status clean_all(const folder *dir, fsdpck_partials *p, fsdpck_error *err)
@@ -50,20 +61,22 @@ static fsdpck_status clean_all(const folder *dir, fsdpck_partials *p, fsdpck_err
     return st;
 }
 
-static fsdpck_status fill(fsdpck_partials *p, const folder *dir, bool clean, fsdpck_error *err)
+static fsdpck_status fill(fsdpck_partials *p, const folder *dir, const char *of, bool clean,
+                          fsdpck_error *err)
 {
-    RETURN_IF(leftover_list(dir, &p->list, err));
+    RETURN_IF(leftover_list(dir, of, &p->list, err));
     p->journals = calloc(p->list.count + 1, sizeof *p->journals);
     p->removed = calloc(p->list.count + 1, 1);
     if (p->journals == NULL || p->removed == NULL)
         return error_set_nomem(err, p->list.count * sizeof *p->journals);
     for (size_t i = 0; i < p->list.count; i++)
-        read_journal(dir, p, i);
+        read_journals(dir, p, i);
     return clean ? clean_all(dir, p, err) : FSDPCK_OK;
 }
 
-fsdpck_status fsdpck_partials_new(struct fsdpck_context *ctx, const char *folder_path, int clean,
-                                  fsdpck_partials **out, fsdpck_error *err)
+fsdpck_status fsdpck_partials_new(struct fsdpck_context *ctx, const char *folder_path,
+                                  const char *of, int clean, fsdpck_partials **out,
+                                  fsdpck_error *err)
 {
     folder dir;
     (void)ctx;
@@ -73,7 +86,7 @@ fsdpck_status fsdpck_partials_new(struct fsdpck_context *ctx, const char *folder
     fsdpck_status st = p != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *p);
     if (st == FSDPCK_OK) {
         p->list = VEC_OF(leftover, NULL);
-        st = fill(p, &dir, clean != 0, err);
+        st = fill(p, &dir, of, clean != 0, err);
     }
     folder_close(&dir);
     if (st != FSDPCK_OK)
@@ -81,6 +94,19 @@ fsdpck_status fsdpck_partials_new(struct fsdpck_context *ctx, const char *folder
     else
         *out = p;
     return st;
+}
+
+static fsdpck_partial_obstacle obstacle_of(const leftover *l)
+{
+    if (leftover_is_free(l))
+        return FSDPCK_PARTIAL_NO_OBSTACLE;
+    if (l->is_foreign)
+        return FSDPCK_PARTIAL_FOREIGN;
+    if (l->holder == LEFTOVER_HELD)
+        return FSDPCK_PARTIAL_IN_USE;
+    if (l->holder == LEFTOVER_UNKNOWN)
+        return l->is_recent ? FSDPCK_PARTIAL_RECENT : FSDPCK_PARTIAL_NO_LOCKS;
+    return FSDPCK_PARTIAL_ONLY_COPY;
 }
 
 int fsdpck_get_partial(const fsdpck_partials *p, size_t index, fsdpck_partial *partial)
@@ -104,11 +130,13 @@ int fsdpck_get_partial(const fsdpck_partials *p, size_t index, fsdpck_partial *p
                                 .holder = holders[l->holder],
                                 .nbytes = l->nbytes,
                                 .age_seconds = age > 0 ? age : 0,
-                                .resumable = p->journals[index].valid,
+                                .resumable = p->journals[index].ranges > 0,
                                 .finished_ranges = p->journals[index].ranges,
                                 .finished_nbytes = p->journals[index].nbytes,
                                 .is_only_copy = l->kind == LEFTOVER_OLD && !l->is_replaced,
-                                .removed = p->removed[index]};
+                                .removed = p->removed[index],
+                                .obstacle = obstacle_of(l),
+                                .ranks = p->journals[index].ranks};
     struct_copy_out(partial, &all, sizeof all);
     return 1;
 }

@@ -15,6 +15,7 @@
 #include "run/output_paths.h"
 #include "run/output_replaced.h"
 #include "run/run_report.h"
+#include "run/stop_advice.h"
 #include "run/trainer_keys.h"
 
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
@@ -325,6 +326,7 @@ static fsdpck_status write_in_group(run *r, fsdpck_error *err)
     if (group_rank(g) != 0)
         st = join_output(r, name, &writes, err);
     RETURN_IF(group_agree(g, st, err));
+    RETURN_IF(resume_report_joined(r, err));
     return exec_assign_work(r->exec, writes, err);
 }
 
@@ -488,6 +490,7 @@ fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const c
     r.sharded = sharded;
     const fsdpck_status st = run_all(&r, checks, report, err);
     resume_end(&r, st);
+    stop_advise(&r, st, err);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;

@@ -5,6 +5,7 @@
  *     output_replaced.c  files of a folder that the output replaces
  *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
  *     run_resume.c       --resume: continues the output of a run that was killed
+ *     stop_advice.c      the next step after a signal and a full disk
  *     run_output.c       files of an output: added, read, read back
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
  *     like_output.c      an output that equals a model folder in all but the values

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "io/output_remains.h"
 #include "run/run.h"
 
 /* ---- whether a run can have a journal ---- */
@@ -26,8 +27,7 @@ static bool is_identified(const catalogue *from)
     return is;
 }
 
-/* NULL: it can. */
-static const char *why_not(const run *r)
+const char *resume_obstacle(const run *r)
 {
     if (run_is_compressed(r))
         return "the sizes of a compressed output are not known before it is written";
@@ -44,17 +44,41 @@ static const char *why_not(const run *r)
 
 /* ---- the header of the journal ---- */
 
-static uint64_t hash_plan(const run *r)
+/* Hashes of the header, in the order in which a difference is reported. */
+enum { HASH_NAME, HASH_FORMAT, HASH_PLAN, HASH_CHUNKS = HASH_PLAN + PLAN_ASPECTS, HASHES };
+
+static const char *const differs[HASHES] = {
+    [HASH_NAME] = "the name of the output differs",
+    [HASH_FORMAT] = "the format of the output differs (--format)",
+    [HASH_PLAN + PLAN_SOURCE] =
+        "SRC is read in another way (such as --map, --model, --source-format)",
+    [HASH_PLAN + PLAN_TENSORS] =
+        "other tensors, names or shapes are selected (such as --part, --keys, --exclude, --rename)",
+    [HASH_PLAN + PLAN_DTYPES] = "dtypes differ (--dtype)",
+    [HASH_PLAN + PLAN_BOXES] =
+        "the shards differ (such as --world-size, --mesh, --shard, --replicate)",
+    [HASH_PLAN + PLAN_FILES] = "names, sizes or the order of output files differ (such as "
+                               "--max-shard-size, --align, --objects)",
+    [HASH_PLAN + PLAN_CONSTANTS] = "metadata of the output differs (such as --objects, --torch)",
+    [HASH_PLAN + PLAN_READING] = "replicas are compared in another way (--replicas)",
+    [HASH_CHUNKS] = "tensors of SRC are located elsewhere in its files",
+};
+
+static fsdpck_status add_hashes(const run *r, vec *to, fsdpck_error *err)
 {
-    uint64_t h = crc64_add_u64(plan_hash(r->plan), exec_hash(r->exec));
+    uint64_t h[HASHES];
     size_t end = strlen(r->dst);
     while (end > 1 && r->dst[end - 1] == '/')
         end--;
     size_t begin = end;
     while (begin > 0 && r->dst[begin - 1] != '/')
         begin--;
-    h = crc64_add_u64(h, (uint64_t)run_output_kind(r));
-    return crc64_update(h, r->dst + begin, end - begin);
+    h[HASH_NAME] = crc64_update(0, r->dst + begin, end - begin);
+    h[HASH_FORMAT] =
+        crc64_update((uint64_t)run_output_kind(r), r->writer->name, strlen(r->writer->name));
+    plan_hashes(r->plan, h + HASH_PLAN);
+    h[HASH_CHUNKS] = exec_hash(r->exec);
+    return vec_add_n(to, h, HASHES, err);
 }
 
 /* As the files were opened: another file may have their names by now. */
@@ -71,7 +95,7 @@ static fsdpck_status make_header(run *r, fsdpck_error *err)
     h->rank = group_rank(r->ctx->group);
     h->ranks = group_size(r->ctx->group);
     h->program = crc64_update(0, FSDPCK_VERSION, sizeof FSDPCK_VERSION);
-    h->plan = hash_plan(r);
+    RETURN_IF(add_hashes(r, &h->plan, err));
     for (size_t i = 0; i < catalogue_file_count(from); i++)
         RETURN_IF(add_source(h, catalogue_file(from, i), err));
     for (size_t i = 0; i < catalogue_file_count(to); i++)
@@ -108,14 +132,14 @@ static const char *describe(const run *r, journal_difference difference, size_t 
                  now->sources.count);
         return text;
     case JOURNAL_SOURCE:
-        snprintf(text, capacity, "source file '%s' changed",
+        snprintf(text, capacity, "source file '%s' changed (size, mtime, ctime or inode)",
                  r->src->src.root_is_file ? r->src->src.root
                                           : catalogue_name(from, catalogue_file(from, at)->path));
         return text;
     case JOURNAL_PARTIAL:
         return "its journal belongs to another file";
     default:
-        return "the options, or the files of the output, changed";
+        return at < HASHES ? differs[at] : "the options differ";
     }
 }
 
@@ -174,8 +198,6 @@ static fsdpck_status try_partial(run *r, const char *partial, fsdpck_error *err)
     char text[1024];
     const char *why = NULL;
     output_adopted adopted;
-    if (p->continues) /* a second one of the same output */
-        return FSDPCK_OK;
     RETURN_IF(output_adopt(&r->out, r->dst, run_output_kind(r), run_output_flags(r), partial,
                            &adopted, err));
     r->out.log = r->ctx->log;
@@ -197,28 +219,68 @@ static fsdpck_status try_partial(run *r, const char *partial, fsdpck_error *err)
     return forget(r, false);
 }
 
+/* Removes journals whose unfinished output is gone, and names the other ones, which stay. */
+static void report_remains(const run *r, const output_remains *found)
+{
+    const bool continues = r->resume.continues;
+    const char *first = NULL;
+    size_t others = 0;
+    for (size_t i = 0; i < found->list.count; i++) {
+        const output_remain *o = output_remain_at(found, i);
+        if (!o->has_partial && output_remove_orphans(r->dst, o->partial)) {
+            if (continues)
+                log_write(&r->ctx->log, LOG_NOTE, "'%s' next to '%s' is gone; its journal was removed",
+                          o->partial, r->dst);
+            else
+                warn_fresh(r, o->partial, "is gone", "its journal was removed",
+                           "keep unfinished outputs and their journals between runs with --resume");
+        } else if ((o->has_partial && !o->has_journal) ||
+                   (continues && strcmp(o->partial, r->out.partial_name) != 0)) {
+            first = first == NULL ? o->partial : first;
+            others++;
+        }
+    }
+    if (others > 0)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "not used, next to '%s': %zu other unfinished output%s of it, such as '%s': "
+                  "fsdpck inspect --partials lists %s",
+                  r->dst, others, others == 1 ? "" : "s", first, others == 1 ? "it" : "them");
+}
+
+static void report_continued(const run *r)
+{
+    const run_resume *p = &r->resume;
+    if (!p->continues)
+        return;
+    log_write(&r->ctx->log, LOG_NOTE,
+              "continuing '%s': %zu finished ranges, %" PRIu64 " bytes%s", r->out.partial_name,
+              p->finished.ranges.count, p->finished.nbytes,
+              group_size(r->ctx->group) > 1 ? " of rank 0" : "");
+    if (p->finished.torn_nbytes > 0)
+        log_write(&r->ctx->log, LOG_DETAIL, "the last %" PRIu64 " bytes of its journal are cut",
+                  p->finished.torn_nbytes);
+}
+
 /* Rank 0 looks for a partial. */
 static fsdpck_status find(run *r, fsdpck_error *err)
 {
     run_resume *p = &r->resume;
-    strtab names;
+    output_remains found;
     journal_header_init(&p->header, &r->src->metadata);
     RETURN_IF(make_header(r, err));
     if (group_rank(r->ctx->group) != 0)
         return FSDPCK_OK;
-    strtab_init(&names, NULL);
-    fsdpck_status st = output_find_journals(r->dst, &names, err);
-    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
-        st = try_partial(r, strtab_text(&names, i), err);
-    strtab_release(&names);
-    if (st == FSDPCK_OK && p->continues)
-        log_write(&r->ctx->log, LOG_NOTE,
-                  "continuing '%s': %zu finished ranges, %" PRIu64 " bytes%s", r->out.partial_name,
-                  p->finished.ranges.count, p->finished.nbytes,
-                  group_size(r->ctx->group) > 1 ? " of rank 0" : "");
-    if (st == FSDPCK_OK && p->finished.torn_nbytes > 0)
-        log_write(&r->ctx->log, LOG_DETAIL, "the last %" PRIu64 " bytes of its journal are cut",
-                  p->finished.torn_nbytes);
+    fsdpck_status st = output_remains_find(&found, r->dst, &p->header, err);
+    for (size_t i = 0; st == FSDPCK_OK && !p->continues && i < found.list.count; i++) {
+        const output_remain *o = output_remain_at(&found, i);
+        if (o->has_partial && o->has_journal)
+            st = try_partial(r, o->partial, err);
+    }
+    if (st == FSDPCK_OK) {
+        report_continued(r);
+        report_remains(r, &found);
+    }
+    output_remains_release(&found);
     return st;
 }
 
@@ -228,7 +290,7 @@ fsdpck_status resume_find(run *r, fsdpck_error *err)
     group *g = r->ctx->group;
     if (!r->opt.output.resume || r->opt.dry_run.mode)
         return FSDPCK_OK;
-    const char *why = why_not(r);
+    const char *why = resume_obstacle(r);
     uint64_t refused = why != NULL;
     if (g != NULL)
         RETURN_IF(group_or(g, &refused, 1, err));
@@ -280,30 +342,93 @@ fsdpck_status resume_begin(run *r, fsdpck_error *err)
     return create_journal(r, err);
 }
 
+/* What became of the journal of another rank. */
+enum { RANK_KEPT, RANK_LOST, RANK_DAMAGED, RANK_BUSY, RANK_DIFFERS, RANK_STATES };
+
+/* Rank 0 has the lock of the run. A journal that does not fit belongs to no other one. */
+static uint8_t read_joined(run *r)
+{
+    run_resume *p = &r->resume;
+    journal_lock lock;
+    size_t at;
+    path_kind kind = PATH_ABSENT;
+    if (path_probe(&r->out.parent, r->out.journal_name, &kind, NULL, NULL) == FSDPCK_OK &&
+        kind == PATH_ABSENT)
+        return RANK_LOST;
+    if (journal_open(&p->writer, &r->out.parent, r->out.journal_name, &lock, NULL) != FSDPCK_OK)
+        return RANK_DAMAGED;
+    if (lock == JOURNAL_BUSY)
+        return RANK_BUSY;
+    if (journal_read(&p->finished, &r->out.parent, r->out.journal_name, &r->src->metadata, NULL) !=
+        FSDPCK_OK)
+        return RANK_DAMAGED;
+    return journal_compare(&p->finished.header, &p->header, &at) == JOURNAL_SAME ? RANK_KEPT
+                                                                                 : RANK_DIFFERS;
+}
+
 fsdpck_status resume_join(run *r, fsdpck_error *err)
 {
     run_resume *p = &r->resume;
-    journal_lock lock = JOURNAL_NO_LOCK;
-    size_t at;
     if (!p->on)
         return FSDPCK_OK;
     RETURN_IF(output_name_journal(&r->out, group_rank(r->ctx->group), err));
     p->header.partial_ino = r->out.new_ino;
-    /* Rank 0 has the lock of the run. A journal that does not fit belongs to no other one. */
-    if (p->continues &&
-        journal_open(&p->writer, &r->out.parent, r->out.journal_name, &lock, NULL) == FSDPCK_OK &&
-        lock != JOURNAL_BUSY &&
-        journal_read(&p->finished, &r->out.parent, r->out.journal_name, &r->src->metadata, NULL) ==
-            FSDPCK_OK &&
-        journal_compare(&p->finished.header, &p->header, &at) == JOURNAL_SAME) {
-        exec_use_journal(r->exec, &p->finished, p->writer);
-        return journal_continue(p->writer, &p->finished, err);
+    if (p->continues) {
+        p->joined = read_joined(r);
+        if (p->joined == RANK_KEPT) {
+            exec_use_journal(r->exec, &p->finished, p->writer);
+            return journal_continue(p->writer, &p->finished, err);
+        }
     }
     journal_close(p->writer);
     p->writer = NULL;
     journal_release(&p->finished);
     output_remove_name(&r->out, r->out.journal_name);
     return create_journal(r, err);
+}
+
+typedef struct joined_counts {
+    unsigned count, first; /* ranks, and the first of them */
+    unsigned state;        /* of the first */
+} joined_counts;
+
+static fsdpck_status count_joined(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                  fsdpck_error *err)
+{
+    joined_counts *n = ctx;
+    (void)err;
+    if (nbytes == 1 && bytes[0] != RANK_KEPT && n->count++ == 0) {
+        n->first = rank;
+        n->state = bytes[0];
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status resume_report_joined(run *r, fsdpck_error *err)
+{
+    static const char *const states[RANK_STATES] = {
+        [RANK_LOST] = "is missing",
+        [RANK_DAMAGED] = "is damaged",
+        [RANK_BUSY] = "is in use by another process",
+        [RANK_DIFFERS] = "belongs to another run",
+    };
+    const run_resume *p = &r->resume;
+    joined_counts n = {0};
+    char others[64] = "";
+    if (!p->continues || group_size(r->ctx->group) == 1)
+        return FSDPCK_OK;
+    RETURN_IF(
+        group_all_gather(r->ctx->group, FSDPCK_OK, &p->joined, 1, count_joined, &n, err));
+    if (n.count == 0 || group_rank(r->ctx->group) != 0)
+        return FSDPCK_OK;
+    if (n.count > 1)
+        snprintf(others, sizeof others, ", and %u more cannot be used", n.count - 1);
+    log_warn(&r->ctx->log, FSDPCK_FINDING_RESUME_FRESH,
+             "keep the journals of all ranks beside the unfinished output",
+             "'%s' next to '%s': the journal of rank %u %s%s: %s ranges are written again",
+             r->out.partial_name, r->dst, n.first, n.state < RANK_STATES ? states[n.state] : "",
+             others, n.count == 1 ? "its" : "their");
+    return FSDPCK_OK;
 }
 
 /* After a failed fsync, bytes that are only in the page cache may be lost: output_finish then removes the partial. */

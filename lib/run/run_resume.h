@@ -7,8 +7,8 @@
  *     resume_release(&r->resume);
  *
  * A run with --resume records its finished ranges in a journal beside the partial output (io/journal.h). A later run
- * adopts both if everything that decides the bytes of the output is the same: plan, located chunks, and size, mtime
- * and inode of each source file. exec/ reads each recorded range again and compares its checksum. If something
+ * adopts both if everything that decides the bytes of the output is the same: plan, located chunks, and size, mtime,
+ * ctime and inode of each source file. Of several, the one with most finished bytes is continued. exec/ reads each recorded range again and compares its checksum. If something
  * differs, the old partial is removed with a warning (RESUME-FRESH), and the run begins from the start.
  *
  * The partial and its journal stay after a signal, a failed read or write, and a full disk. All other failures
@@ -27,14 +27,19 @@ typedef struct run_resume {
     journal finished; /* of the earlier run */
     bool continues;   /* the output is adopted, and `finished` is set */
     journal_writer *writer;
+    uint8_t joined; /* of a rank that joins a continued output: what became of its journal */
 } run_resume;
 
+/* Why a run that was resolved cannot have a journal; NULL: it can. */
+const char *resume_obstacle(const struct run *r);
 /* Collective. */
 fsdpck_status resume_find(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Begins the output, and the journal if the run has one. */
 fsdpck_status resume_begin(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The same on the other ranks, which have joined the output. Each rank has its own journal. */
 fsdpck_status resume_join(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Collective, after the ranks have joined: rank 0 warns of journals of other ranks that are not used. */
+fsdpck_status resume_report_joined(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the partial and its journal stay after a failure with this status. */
 bool resume_keeps(const struct run *r, fsdpck_status st);
 void resume_end(struct run *r, fsdpck_status st);

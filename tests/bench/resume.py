@@ -6,10 +6,10 @@
 `kills` makes a folder of 8 ranks, and converts it in several ways. Each run is killed at a random time, some of
 them more than once, and a last run continues it. Its output must equal that of an undisturbed run, and nothing else
 may be left in the folder. The script counts the bytes that were kept, and those that were written twice: by a run
-that was killed, as the system counted them, and again later. DIR is filled and emptied; needs no other packages.
+that was killed, as the system counted them, and again later. With --ranks N each run is one of N processes under Open
+MPI's mpirun; in turn one rank, all ranks or mpirun is killed. DIR is filled and emptied; needs no other packages.
 """
 import argparse
-import filecmp
 import json
 import os
 import pathlib
@@ -22,6 +22,9 @@ import subprocess
 import sys
 import time
 
+MPIRUN = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
+          "btl_vader_single_copy_mechanism", "none", "-n"]
+VICTIMS = ("one rank", "all ranks", "mpirun")
 SHAPES = ([2048, 1024], [1024, 3000], [777, 513], [5])
 # name, arguments, suffix of the output
 JOBS = [
@@ -56,12 +59,29 @@ def make_source(path, nbytes):
             f.write(block[:min(len(block), offset - number * len(block))])
 
 
+def same_file(a, b):
+    if a.stat().st_size != b.stat().st_size:
+        return False
+    with open(a, "rb", buffering=0) as f, open(b, "rb", buffering=0) as g:
+        one, two = bytearray(1 << 22), bytearray(1 << 22)
+        while (n := f.readinto(one)) > 0:
+            at = 0
+            while at < n:
+                more = g.readinto(memoryview(two)[at:n])
+                if more == 0:
+                    return False
+                at += more
+            if one[:n] != two[:n]:
+                return False
+    return True
+
+
 def same(a, b):
     if not a.is_dir():
-        return filecmp.cmp(a, b, shallow=False)
+        return same_file(a, b)
     names = sorted(p.relative_to(a) for p in a.rglob("*"))
     return names == sorted(p.relative_to(b) for p in b.rglob("*")) and all(
-        (a / n).is_dir() or filecmp.cmp(a / n, b / n, shallow=False) for n in names)
+        (a / n).is_dir() or same_file(a / n, b / n) for n in names)
 
 
 def remove(path):
@@ -69,6 +89,37 @@ def remove(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def children(pid):
+    try:
+        return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+
+
+def written_by(pid):
+    """Bytes, as the system counts them; None: it has ended."""
+    try:
+        counts = pathlib.Path(f"/proc/{pid}/io").read_text()
+    except OSError:
+        return None
+    return next(int(line.split()[1]) for line in counts.splitlines() if line.startswith("wchar"))
+
+
+def send(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def size_of(path):
@@ -79,6 +130,7 @@ class Bench:
     def __init__(self, options):
         self.program, self.work = options.program, pathlib.Path(options.work)
         self.nbytes = int(options.bytes)
+        self.ranks, self.most = options.ranks, options.most
         self.always = ["--threads", str(options.threads), *(["--no-sync"] if options.no_sync else [])]
         self.work.mkdir(parents=True, exist_ok=True)
         self.source = self.work / "source"
@@ -90,7 +142,8 @@ class Bench:
 
     def command(self, job, dst, extra=()):
         fill = {"in": str(self.source), "part": str(max(self.nbytes // 5, 1 << 20))}
-        return [self.program, *(a.format(**fill) for a in job[1]), str(dst), *self.always, *extra]
+        launcher = [*MPIRUN, str(self.ranks)] if self.ranks else []
+        return [*launcher, self.program, *(a.format(**fill) for a in job[1]), str(dst), *self.always, *extra]
 
     def run(self, arguments):
         subprocess.run([self.program, "-q", *arguments] if arguments[0].startswith("-") else
@@ -103,18 +156,28 @@ class Bench:
             sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
         return time.monotonic() - begin, done.stdout
 
-    def killed(self, command, seconds):
-        """Bytes written until the kill."""
+    def killed(self, command, seconds, victim, rand):
+        """Bytes written until the last process ended."""
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(seconds)
-        child.send_signal(signal.SIGSTOP)
-        try:
-            counts = pathlib.Path(f"/proc/{child.pid}/io").read_text()
-        except OSError:  # it has ended
-            counts = "wchar: 0"
-        child.kill()
+        workers = [p for p in children(child.pid) if is_alive(p)] if self.ranks else [child.pid]
+        send(workers, signal.SIGSTOP)
+        written = {p: written_by(p) or 0 for p in workers}
+        if victim == "one rank" and workers:
+            send([rand.choice(workers)], signal.SIGKILL)
+        elif victim == "mpirun":
+            send([child.pid], signal.SIGKILL)
+        else:
+            send(workers, signal.SIGKILL)
+        send(workers, signal.SIGCONT)
+        begin = time.monotonic()
+        while any(map(is_alive, workers)) and time.monotonic() < begin + 300:  # those that were not killed
+            written = {p: max(n, written_by(p) or 0) for p, n in written.items()}
+            time.sleep(0.002)
+        if any(map(is_alive, workers)):
+            sys.exit(f"after a kill of {victim} processes go on")
         child.wait()
-        return next(int(line.split()[1]) for line in counts.splitlines() if line.startswith("wchar"))
+        return sum(written.values())
 
     def one_job(self, job, kills, rand, totals):
         want = self.work / ("want" + job[2])
@@ -122,10 +185,13 @@ class Bench:
         dst.parent.mkdir(exist_ok=True)
         remove(want)
         seconds, _ = self.timed(self.command(job, want, ["-q"]))
+        print(f"{job[0]}: {seconds:.1f} s undisturbed", flush=True)
         for _ in range(kills):
             written, stopped = 0, 0
-            for _ in range(rand.choice((1, 1, 2, 3))):
-                n = self.killed(self.command(job, dst, ["--resume", "-q"]), rand.uniform(0, seconds))
+            for _ in range(rand.randint(1, self.most)):
+                victim = VICTIMS[totals["tries"] % len(VICTIMS)] if self.ranks else "the process"
+                totals["tries"] += 1
+                n = self.killed(self.command(job, dst, ["--resume", "-q"]), rand.uniform(0, seconds), victim, rand)
                 if dst.exists():  # complete, also if the process was killed after that
                     if not same(want, dst):
                         sys.exit(f"{job[0]}: the output of a run that was killed differs")
@@ -134,6 +200,7 @@ class Bench:
                     written = stopped = 0
                 else:
                     written, stopped = written + n, stopped + 1
+                    totals[f"kills of {victim}"] = totals.get(f"kills of {victim}", 0) + 1
             _, text = self.timed(self.command(job, dst, ["--resume", "--json"]))
             report = json.loads(text)
             left = sorted(os.listdir(dst.parent))
@@ -154,22 +221,23 @@ class Bench:
             totals["most written twice in a round"] = max(totals["most written twice in a round"], again)
             totals["output"] += size_of(dst)
             remove(dst)
+            print(f"{job[0]}: the same bytes after {stopped} kills, {resume['kept_bytes']} kept, {again} written twice", flush=True)
         remove(want)
 
 
 def kills(options):
     bench, rand = Bench(options), random.Random(options.seed)
-    totals = dict.fromkeys(("rounds", "kills", "continued", "output", "written when killed", "kept",
+    totals = dict.fromkeys(("tries", "rounds", "kills", "continued", "output", "written when killed", "kept",
                             "recorded, again", "written twice", "most written twice in a round"), 0)
-    for i, job in enumerate(JOBS):
-        count = options.kills // len(JOBS) + (i < options.kills % len(JOBS))
+    jobs = [job for job in JOBS if options.job in job[0]]
+    for i, job in enumerate(jobs):
+        count = options.kills // len(jobs) + (i < options.kills % len(jobs))
         if count > 0:
             bench.one_job(job, count, rand, totals)
-            print(f"{job[0]}: {count} rounds, the same bytes", flush=True)
     for name, value in totals.items():
         print(f"{name}: {value}")
     shutil.rmtree(bench.work)
-    if totals["kills"] < options.kills / 3:
+    if totals["kills"] < options.kills / 3 or (options.ranks and any(f"kills of {v}" not in totals for v in VICTIMS)):
         sys.exit("too few runs were killed in time")
 
 
@@ -205,6 +273,9 @@ def main():
     p.add_argument("--kills", type=int, default=50)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--ranks", type=int, default=0, help="of each run, under mpirun; default: without mpirun")
+    p.add_argument("--job", default="", help="kills: only jobs whose name contains this")
+    p.add_argument("--most", type=int, default=3, help="kills: kills of a round, at most")
     p.add_argument("--no-sync", action="store_true")
     p.add_argument("--seed", type=int, default=None)
     options = p.parse_args()

@@ -64,10 +64,11 @@ static void repair(uint8_t *bytes, size_t nbytes)
 {
     if (nbytes < FIXED_BYTES + 8)
         return;
-    const uint64_t sources = load_le64(bytes + 56), outputs = load_le64(bytes + 64);
-    if (sources > nbytes / 24 || outputs > nbytes / 8)
+    const uint64_t sources = load_le64(bytes + 56), outputs = load_le64(bytes + 64),
+                   hashes = load_le64(bytes + 24);
+    if (sources > nbytes / 16 || outputs > nbytes / 8 || hashes > nbytes / 8)
         return;
-    size_t at = (size_t)(FIXED_BYTES + 24 * sources + 8 * outputs);
+    size_t at = (size_t)(FIXED_BYTES + 16 * sources + 8 * (outputs + hashes));
     if (at + 8 > nbytes)
         return;
     const uint64_t seed = crc64_update(0, bytes, at);

@@ -7,8 +7,8 @@
 
 #include "tests/support/scratch.h"
 
-/* 72 bytes, two sources, two outputs, the CRC */
-enum { HEADER_BYTES = 72 + 2 * 16 + 2 * 8 + 8, RANGES = 3 };
+/* 72 bytes, two sources, two outputs, three hashes, the CRC */
+enum { HEADER_BYTES = 72 + 2 * 16 + 2 * 8 + 3 * 8 + 8, RANGES = 3 };
 
 static char dir[SCRATCH_BYTES];
 static folder parent;
@@ -22,12 +22,12 @@ static void begin(void)
     cr_assert_eq(folder_open(&parent, dir, &err), FSDPCK_OK);
     journal_header_init(&header, NULL);
     header.program = 1;
-    header.plan = 2;
     header.partial_ino = 3;
     const journal_source sources[] = {{100, 11}, {200, 12}};
-    const uint64_t outputs[] = {1000, 5000};
+    const uint64_t outputs[] = {1000, 5000}, hashes[] = {31, 32, 33};
     cr_assert_eq(vec_add_n(&header.sources, sources, 2, &err), FSDPCK_OK);
     cr_assert_eq(vec_add_n(&header.outputs, outputs, 2, &err), FSDPCK_OK);
+    cr_assert_eq(vec_add_n(&header.plan, hashes, 3, &err), FSDPCK_OK);
 }
 
 static void end(void)
@@ -170,7 +170,7 @@ Test(journal, records_of_another_journal_are_not_accepted)
     size_t nbytes;
     uint8_t *first = make(&nbytes);
     cr_assert_eq(unlink(scratch_path((char[SCRATCH_BYTES]){0}, dir, "j")), 0);
-    header.plan = 4;
+    *VEC_AT(&header.plan, uint64_t, 0) = 4;
     uint8_t *second = make(&nbytes);
     memcpy(second + HEADER_BYTES, first + HEADER_BYTES, nbytes - HEADER_BYTES);
     cr_assert_eq(journal_parse(&j, second, nbytes, NULL, &err), FSDPCK_OK);
@@ -186,7 +186,7 @@ Test(journal, newer_version)
     uint8_t *bytes = make(&nbytes);
     bytes[8] = JOURNAL_VERSION + 1;
     cr_assert_eq(journal_parse(&j, bytes, nbytes, NULL, &err), FSDPCK_UNSUPPORTED);
-    cr_assert_str_eq(err.message, "the journal has the newer version 2");
+    cr_assert_str_eq(err.message, "the journal has the newer version 3");
     journal_release(&j);
     free(bytes);
 }
@@ -220,8 +220,20 @@ Test(journal, differences_are_named_in_order)
     size_t nbytes, at;
     free(make(&nbytes));
     cr_assert_eq(journal_read(&j, &parent, "j", NULL, &err), FSDPCK_OK);
-    header.plan++;
+    ++*VEC_AT(&header.outputs, uint64_t, 0);
     cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_PLAN);
+    cr_assert_eq(at, 3);
+    ++*VEC_AT(&header.plan, uint64_t, 2);
+    cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_PLAN);
+    cr_assert_eq(at, 2);
+    ++*VEC_AT(&header.plan, uint64_t, 1);
+    cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_PLAN);
+    cr_assert_eq(at, 1);
+    header.plan.count = 2;
+    cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_PLAN);
+    header.plan.count = 1;
+    cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_PLAN);
+    cr_assert_eq(at, 1);
     VEC_AT(&header.sources, journal_source, 1)->identity++;
     cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_SOURCE);
     cr_assert_eq(at, 1);
@@ -237,6 +249,67 @@ Test(journal, differences_are_named_in_order)
     header.partial_ino++;
     cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_PARTIAL);
     journal_release(&j);
+}
+
+/* A file is read in pieces: ranges of several, and the memory of none beyond the budget. */
+Test(journal, a_long_file_is_read_in_pieces)
+{
+    enum { MANY = 10000 };
+    journal_writer *w;
+    journal_lock lock;
+    budget b;
+    char path[SCRATCH_BYTES];
+    *VEC_AT(&header.outputs, uint64_t, 1) = UINT64_C(4096) * MANY;
+    cr_assert_eq(journal_create(&w, &parent, "j", &header, &lock, &err), FSDPCK_OK);
+    for (uint64_t i = 0; i < MANY; i++)
+        journal_add(w, &(journal_range){.file = 1, .offset_bytes = (MANY - 1 - i) * 4096,
+                                        .nbytes = 4096, .crc64 = i});
+    journal_close(w);
+    budget_init(&b, 1 << 20, "metadata", NULL);
+    cr_assert_eq(journal_read(&j, &parent, "j", &b, &err), FSDPCK_OK, "%s", err.message);
+    cr_expect_eq(j.ranges.count, MANY);
+    cr_expect_eq(j.torn_nbytes, 0);
+    cr_expect(journal_covers(&j, 1, 0, UINT64_C(4096) * MANY));
+    cr_expect_eq(journal_find(&j, 1, 0, 4096)->crc64, MANY - 1);
+    journal_release(&j);
+    cr_expect_eq(b.used_bytes, 0);
+    /* A budget that is too small is an error, and nothing else. */
+    budget_init(&b, 1 << 18, "metadata", NULL);
+    cr_expect_eq(journal_read(&j, &parent, "j", &b, &err), FSDPCK_LIMIT);
+    journal_release(&j);
+    cr_expect_eq(b.used_bytes, 0);
+    /* Torn in the second piece. */
+    cr_assert_eq(truncate(scratch_path(path, dir, "j"),
+                          HEADER_BYTES + 5000 * JOURNAL_RECORD_BYTES + 13), 0);
+    cr_assert_eq(journal_read(&j, &parent, "j", NULL, &err), FSDPCK_OK);
+    cr_expect_eq(j.ranges.count, 5000);
+    cr_expect_eq(j.torn_nbytes, 13);
+    journal_release(&j);
+}
+
+Test(journal, older_version)
+{
+    size_t nbytes;
+    uint8_t *bytes = make(&nbytes);
+    bytes[8] = 1;
+    cr_assert_eq(journal_parse(&j, bytes, nbytes, NULL, &err), FSDPCK_UNSUPPORTED);
+    cr_assert_str_eq(err.message, "the journal has the older version 1");
+    journal_release(&j);
+    free(bytes);
+}
+
+Test(journal, is_one_by_its_first_bytes)
+{
+    size_t nbytes;
+    free(make(&nbytes));
+    scratch_write(dir, "empty", "", 0);
+    scratch_write(dir, "cut", "fsdpc", 5);
+    scratch_write(dir, "text", "fsdpck is a program", 19);
+    cr_expect(journal_is(&parent, "j"));
+    cr_expect(journal_is(&parent, "empty"));
+    cr_expect(journal_is(&parent, "cut"));
+    cr_expect(!journal_is(&parent, "text"));
+    cr_expect(!journal_is(&parent, "absent"));
 }
 
 Test(journal, a_writer_holds_its_file)

@@ -1,8 +1,9 @@
-/* What an output would replace is written in place by another program. */
+/* What an output would replace, or its unfinished output, is changed by another program. */
 #define _GNU_SOURCE 1
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -214,4 +215,37 @@ Test(output_changed, stamps)
     set_mtime(dir, 9);
     cr_assert_eq(path_stamp_get(&b, NULL, dir, &err), FSDPCK_OK);
     cr_assert(path_stamp_is_same(&a, &b), "names of a folder are compared by the caller");
+}
+
+/* Another object under the partial's name does not become the output. */
+static void expect_not_published(output_kind kind)
+{
+    char partial[SCRATCH_BYTES], moved[SCRATCH_BYTES];
+    size_t index;
+    cr_assert_eq(output_begin(&out, path, kind, 0, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(output_add(&out, kind == OUTPUT_FOLDER ? "x" : "", 3, false, &index, &err),
+                 FSDPCK_OK);
+    cr_assert_eq(output_write_at(&out, index, 0, "new", 3, &err), FSDPCK_OK);
+    cr_assert_eq(output_finish(&out, &err), FSDPCK_OK, "%s", err.message);
+    scratch_path(partial, dir, out.partial_name);
+    cr_assert_eq(rename(partial, scratch_path(moved, dir, "moved")), 0);
+    if (kind == OUTPUT_FOLDER)
+        cr_assert_eq(mkdir(partial, 0700), 0);
+    else
+        scratch_write(dir, out.partial_name, "odd", 3);
+    cr_expect_eq(output_publish(&out, &err), FSDPCK_IO);
+    cr_expect(strstr(err.message, "was removed or replaced by another program") != NULL, "%s",
+              err.message);
+    cr_expect_eq(access(path, F_OK), -1);
+    cr_expect_eq(scratch_count(dir), 2, "both objects stay");
+}
+
+Test(output_changed, another_object_in_the_place_of_the_file_is_not_published)
+{
+    expect_not_published(OUTPUT_FILE);
+}
+
+Test(output_changed, another_object_in_the_place_of_the_folder_is_not_published)
+{
+    expect_not_published(OUTPUT_FOLDER);
 }
