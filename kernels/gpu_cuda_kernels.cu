@@ -1,12 +1,16 @@
 /* The kernels: gpu_body.h run by a device. */
 #include <cuda_runtime.h>
 
-#define GPU_FN static __device__ __forceinline__
+#define GPU_FN     static __device__ __forceinline__
+#define GPU_OWN_FN static __device__ __noinline__
 #include "kernels/gpu_body.h"
 #include "kernels/gpu_cuda_launch.h"
 
 /* Largest number of blocks for one sum: enough to fill any device. */
 #define SUM_BLOCKS 1024u
+
+/* Of place_kernel on a processor of the device at least: threads that wait for memory need others. */
+#define PLACE_BLOCKS 6
 
 #define ALL_LANES 0xFFFFFFFFu
 
@@ -28,17 +32,19 @@ static int launch(const void *kernel, unsigned blocks, void **arguments, void *s
                             (cudaStream_t)stream);
 }
 
-__global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_batch p)
+__global__ void __launch_bounds__(GPU_THREADS, PLACE_BLOCKS) place_kernel(gpu_batch p)
 {
-    __shared__ uint32_t found;
     const gpu_box *boxes = (const gpu_box *)p.boxes;
+    gpu_search search = {0, p.count};
     if (p.sum != 0 && *(const uint64_t *)p.sum != p.sum_expected)
         return;
-    if (threadIdx.x == 0)
-        found = gpu_find_box(boxes, p.count, blockIdx.x);
-    __syncthreads();
+    while (search.count > 1)
+        gpu_search_narrow(&search,
+                          (uint32_t)__syncthreads_count(gpu_search_compare(
+                              &search, boxes, blockIdx.x, threadIdx.x, GPU_THREADS)),
+                          GPU_THREADS);
     const uint32_t lost =
-        gpu_run_task(boxes + found, (const uint64_t *)p.dims, (const uint8_t *)p.src,
+        gpu_run_task(boxes + search.first, (const gpu_dim *)p.dims, (const uint8_t *)p.src,
                      (uint8_t *)p.dst, blockIdx.x, threadIdx.x, GPU_THREADS);
     if (__any_sync(ALL_LANES, lost != 0))
         add_of_warp((counter *)p.lost, lost);

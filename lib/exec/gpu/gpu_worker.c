@@ -8,10 +8,10 @@
 #include "exec/gpu/gpu_dtype.h"
 #include "state/dtype.h"
 
-/* A box of ndim dims may take one dim more, see gpu_box_prepare. */
-#define GPU_WORKER_DIMS (GATHER_DIMS + 3 * GATHER_READ_OPS)
+/* Words of GATHER_DIMS are three a dim. A box of ndim dims may take one dim more, see gpu_box_prepare. */
+#define GPU_WORKER_DIMS (GATHER_DIMS / 3 + GATHER_READ_OPS)
 #define GPU_WORKER_LIST_NBYTES \
-    (GATHER_READ_OPS * sizeof(gpu_box) + GPU_WORKER_DIMS * sizeof(uint64_t))
+    (GATHER_READ_OPS * sizeof(gpu_box) + GPU_WORKER_DIMS * sizeof(gpu_dim))
 /* For alignment between the reads of a slot. */
 #define GPU_WORKER_SLACK_NBYTES 256u
 #define GPU_WORKER_ALIGN        256u
@@ -47,7 +47,7 @@ struct gpu_worker {
     uint8_t *kinds;                      /* that were compared */
     uint8_t new_kinds[GPU_KINDS_NBYTES]; /* of them: by this tile */
     gpu_box boxes[GATHER_READ_OPS];
-    uint64_t dims[GPU_WORKER_DIMS];
+    gpu_dim dims[GPU_WORKER_DIMS];
 };
 
 static uint64_t align_up(uint64_t at, uint64_t to)
@@ -177,7 +177,7 @@ fsdpck_status gpu_worker_reserve(gpu_worker *l, uint64_t nbytes, uint64_t like, 
     uint64_t at = align_up(l->used, 16) + like % 16;
     if (at + nbytes > l->staging_nbytes + GPU_WORKER_SLACK_NBYTES ||
         l->box_count + boxes > GATHER_READ_OPS ||
-        l->dims_count + 3 * boxes + dims > GPU_WORKER_DIMS) {
+        l->dims_count + boxes + dims / 3 > GPU_WORKER_DIMS) {
         RETURN_IF(submit(l, err));
         at = like % 16;
     }
@@ -226,7 +226,7 @@ static void put(gpu_worker *l, const gpu_copy *copy)
     box->first_task = l->tasks;
     box->dims_at = l->dims_count;
     l->tasks += box->tasks;
-    l->dims_count += 3u * box->ndim;
+    l->dims_count += box->ndim;
     l->box_count++;
 }
 

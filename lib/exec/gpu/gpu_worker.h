@@ -40,7 +40,7 @@ typedef struct gpu_worker gpu_worker;
 uint64_t gpu_worker_host_nbytes(uint64_t staging_nbytes);
 
 /* A bit for each kind of boxes: how they are copied, from which type to which. */
-#define GPU_KINDS_NBYTES (4u * 16u * 16u / 8u)
+#define GPU_KINDS_NBYTES (GPU_WAYS * 16u * 16u / 8u)
 
 /* kinds: GPU_KINDS_NBYTES that were zeroed, which several may share: the tile that first has boxes of a kind
  * is told so. tile_span: bytes of the span that destinations refer to. `pinned` has gpu_worker_host_nbytes and
@@ -52,7 +52,7 @@ void gpu_worker_free(gpu_worker *l);
 
 fsdpck_status gpu_worker_begin(gpu_worker *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Reserves at most staging_nbytes, for at most `boxes` boxes of `dims` dims in total
+/* Reserves at most staging_nbytes, for at most `boxes` boxes of `dims` words of dims in total, three a dim
  * (GATHER_READ_OPS and GATHER_DIMS at most). `like`: the main destination in the span, for equal
  * alignment. */
 fsdpck_status gpu_worker_reserve(gpu_worker *l, uint64_t nbytes, uint64_t like, unsigned boxes,
