@@ -158,6 +158,10 @@ typedef struct gpu_calls {
     /* Adds gpu_sum of device memory, beginning at a multiple of 8, to the word at `sum`. */
     fsdpck_status (*add_sum)(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address sum,
                              fsdpck_error *err);
+    /* Changes the word at `crc` by exclusive or with the raw CRC-64 (base/crc.h) of nbytes bytes of device
+     * memory, not 0, and of zeros after them up to an address that is a multiple of 8. */
+    fsdpck_status (*add_crc)(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address crc,
+                             fsdpck_error *err);
     /* Marks the end of all work submitted so far; mark is below GPU_MARKS and may be set again. */
     fsdpck_status (*mark)(gpu_stream *s, unsigned mark, fsdpck_error *err);
     /* Waits for all work before the mark; returns at once if it was never set. */

@@ -86,7 +86,7 @@ GPU_FN uint32_t gpu_cast_several(unsigned from_nbytes, unsigned to_nbytes)
     return longer == 1 ? 8 : 16 / longer;
 }
 
-/* So many times several elements by `width` threads, of which this is number `lane`. src and dst are
+/* `count` times several elements by `width` threads; lane: number of this thread. src and dst are
  * multiples of their bytes. */
 GPU_FN uint32_t gpu_cast_vectors(const uint8_t *__restrict__ src, uint8_t *__restrict__ dst,
                                  uint32_t count, uint32_t lane, uint32_t width, unsigned from,

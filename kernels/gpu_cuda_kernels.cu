@@ -4,6 +4,7 @@
 #define GPU_FN     static __device__ __forceinline__
 #define GPU_OWN_FN static __device__ __noinline__
 #include "kernels/gpu_body.h"
+#include "kernels/gpu_crc_body.h"
 #include "kernels/gpu_cuda_launch.h"
 
 /* Largest number of blocks for one sum: enough to fill any device. */
@@ -58,6 +59,23 @@ __global__ void __launch_bounds__(GPU_THREADS)
     add_of_warp(total, sum);
 }
 
+__global__ void __launch_bounds__(GPU_CRC_THREADS) crc_kernel(gpu_crc c, counter *crc)
+{
+    __shared__ uint64_t table[256];
+    __shared__ uint64_t sums[GPU_CRC_THREADS];
+    table[threadIdx.x] = gpu_crc_entry(&c, threadIdx.x);
+    __syncthreads();
+    sums[threadIdx.x] = gpu_crc_words(&c, table, (const uint8_t *)c.at, blockIdx.x, threadIdx.x);
+    for (unsigned level = 0; level < GPU_CRC_LEVELS; level++) {
+        __syncthreads();
+        uint64_t *pair = sums + gpu_crc_pair(level, threadIdx.x);
+        if (threadIdx.x < gpu_crc_pairs(level))
+            *pair = gpu_crc_join(&c, level, pair);
+    }
+    if (threadIdx.x == 0)
+        atomicXor(crc, (counter)gpu_crc_block(&c, sums[0], blockIdx.x));
+}
+
 int gpu_launch_batch(void *stream, const gpu_batch *what)
 {
     if (what->tasks == 0)
@@ -75,9 +93,18 @@ int gpu_launch_sum(void *stream, gpu_address at, uint64_t nbytes, gpu_address su
     return launch((const void *)sum_kernel, blocks, arguments, stream);
 }
 
+int gpu_launch_crc(void *stream, const gpu_crc *c, gpu_address crc)
+{
+    gpu_crc copy = *c;
+    void *arguments[] = {&copy, &crc};
+    return launch((const void *)crc_kernel, c->blocks, arguments, stream);
+}
+
 int gpu_launch_check(void)
 {
     cudaFuncAttributes a;
-    const cudaError_t e = cudaFuncGetAttributes(&a, place_kernel);
-    return e != cudaSuccess ? e : cudaFuncGetAttributes(&a, sum_kernel);
+    cudaError_t e = cudaFuncGetAttributes(&a, place_kernel);
+    if (e == cudaSuccess)
+        e = cudaFuncGetAttributes(&a, sum_kernel);
+    return e != cudaSuccess ? e : cudaFuncGetAttributes(&a, crc_kernel);
 }

@@ -147,7 +147,8 @@ static void fill_span(checker *c)
         at += n;
         c->boxes++;
     }
-    must(c, gpu_worker_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
+    const gpu_worker_out out = {.span = c->memory, .to = SPAN_NBYTES};
+    must(c, gpu_worker_finish(c->lane, &out, &lost, &intact, &err), &err);
     compare(c, lost, 0, intact);
 }
 
@@ -178,7 +179,8 @@ static void place_boxes(checker *c)
         c->boxes++;
         c->bytes += dst_span;
     }
-    must(c, gpu_worker_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
+    const gpu_worker_out out = {.span = c->memory, .to = SPAN_NBYTES};
+    must(c, gpu_worker_finish(c->lane, &out, &lost, &intact, &err), &err);
     compare(c, lost, want_lost, intact);
 }
 

@@ -1,7 +1,9 @@
 /* Launches of a simulated GPU: gpu_body.h as its threads run it, or separate code. */
 #include <string.h>
 
+#include "base/crc.h"
 #include "kernels/gpu_body.h"
+#include "kernels/gpu_crc_body.h"
 #include "state/cast.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/must.h"
@@ -99,6 +101,37 @@ static void place_by_reference(const launch *l)
                 at[d] = 0;
         }
     }
+}
+
+static uint64_t crc_by_bodies(const gpu_crc *c, const uint8_t *bytes)
+{
+    uint64_t table[256], sums[GPU_CRC_THREADS], crc = 0;
+    for (uint32_t i = 0; i < 256; i++)
+        table[i] = gpu_crc_entry(c, i);
+    for (uint32_t block = 0; block < c->blocks; block++) {
+        for (uint32_t t = 0; t < GPU_CRC_THREADS; t++)
+            sums[t] = gpu_crc_words(c, table, bytes, block, t);
+        for (unsigned level = 0; level < GPU_CRC_LEVELS; level++)
+            for (uint32_t t = 0; t < gpu_crc_pairs(level); t++) {
+                uint64_t *pair = sums + gpu_crc_pair(level, t);
+                *pair = gpu_crc_join(c, level, pair);
+            }
+        crc ^= gpu_crc_block(c, sums[0], block);
+    }
+    return crc;
+}
+
+void fake_crc(fake_gpu *f, gpu_address at, uint64_t nbytes, gpu_address crc)
+{
+    gpu_crc c;
+    uint64_t *word = (uint64_t *)(void *)fake_device_bytes(f, crc, 8);
+    MUST(gpu_crc_prepare(&c, at, nbytes));
+    (void)fake_device_bytes(f, c.at, c.count * 8);
+    if (f->bodies)
+        *word ^= crc_by_bodies(&c, fake_device_bytes(f, c.at, 8));
+    else
+        *word ^= crc64_shift(crc64_raw(0, fake_device_bytes(f, at, nbytes), nbytes),
+                             (8 - (at + nbytes) % 8) % 8);
 }
 
 static void note_least(atomic_uint_fast64_t *least, uint64_t value)

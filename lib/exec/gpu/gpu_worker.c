@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/status.h"
 #include "exec/exec_internal.h"
 #include "exec/gpu/gpu_dtype.h"
@@ -280,8 +281,30 @@ void gpu_worker_put_run(gpu_worker *l, uint64_t dst_at, const uint8_t *src, uint
     put(l, &copy);
 }
 
-fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uint64_t to,
-                                uint64_t *lost, bool *intact, fsdpck_error *err)
+static fsdpck_status copy_out(gpu_worker *l, const gpu_worker_out *out, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    const uint64_t begin = out->from - out->from % 16;
+    if (out->span == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(calls->add_crc(l->stream, l->to + out->from, out->to - out->from,
+                             l->counts + COUNT_OUT * sizeof(uint64_t), err));
+    return calls->copy_out(l->stream, out->span + begin, l->to + begin, out->to - begin, err);
+}
+
+/* The device's CRC has zeros up to a multiple of 8. */
+static bool out_is_intact(const gpu_worker *l, const gpu_worker_out *out)
+{
+    if (out->span == NULL)
+        return true;
+    const uint64_t crc = out->crc != NULL
+                             ? out->crc(out->ctx)
+                             : crc64_raw(0, out->span + out->from, out->to - out->from);
+    return crc64_shift(crc, (8 - out->to % 8) % 8) == l->counts_here[COUNT_OUT];
+}
+
+fsdpck_status gpu_worker_finish(gpu_worker *l, const gpu_worker_out *out, uint64_t *lost,
+                                bool *intact, fsdpck_error *err)
 {
     const gpu_calls *calls = l->gpu->calls;
     *lost = 0;
@@ -292,12 +315,7 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     RETURN_IF(submit(l, err));
     if (!l->any)
         return FSDPCK_OK;
-    from -= from % 16;
-    if (span != NULL) {
-        RETURN_IF(calls->add_sum(l->stream, l->to + from, to - from,
-                                 l->counts + COUNT_OUT * sizeof(uint64_t), err));
-        RETURN_IF(calls->copy_out(l->stream, span + from, l->to + from, to - from, err));
-    }
+    RETURN_IF(copy_out(l, out, err));
     RETURN_IF(
         calls->copy_out(l->stream, l->counts_here, l->counts, COUNTS * sizeof(uint64_t), err));
     RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
@@ -305,7 +323,7 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     *lost = l->counts_here[COUNT_LOST];
     *intact = l->counts_here[COUNT_IN] == l->sum_in &&
               l->counts_here[COUNT_RECEIVED] == l->counts_here[COUNT_EXPECTED] &&
-              (span == NULL || l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from));
+              out_is_intact(l, out);
     for (unsigned i = 0; !*intact && i < GPU_KINDS_NBYTES; i++) /* new again in the next try */
         (void)__atomic_fetch_and(&l->kinds[i], (uint8_t)~l->new_kinds[i], __ATOMIC_RELAXED);
     return FSDPCK_OK;
