@@ -54,11 +54,25 @@ typedef enum gpu_dtype {
 } gpu_dtype;
 
 /* How a box is processed; chosen by gpu_box_prepare. */
-enum { GPU_WAY_ROWS = 1, GPU_WAY_UNITS = 2, GPU_WAY_CONVERT = 3 };
+enum {
+    GPU_WAY_ROWS = 1,  /* the last dim is a run of bytes */
+    GPU_WAY_UNITS,     /* of 1 << dst_log2 bytes */
+    GPU_WAY_CHANGE,    /* elements whose bits change: swapped, inverted, negated */
+    GPU_WAY_CAST,      /* elements, perhaps changed before */
+    GPU_WAY_CAST_ROWS, /* the last dim is a run of elements */
+    GPU_WAYS
+};
+
+/* A dim of a box in the form that the device reads. */
+typedef struct gpu_dim {
+    uint32_t size;
+    uint32_t magic, shift; /* n / size is n * magic >> shift, for n below 2^31 */
+    uint32_t src, dst;     /* strides in bytes */
+    uint32_t unused;
+} gpu_dim;
 
 /* One strided copy, optionally with element conversion, in the form that the device reads: 64 bytes
- * and 3 * ndim words in the list of dims (sizes, source strides, destination strides; strides are
- * in bytes). */
+ * and its dims in the list of dims. */
 typedef struct gpu_box {
     uint64_t src; /* bytes from gpu_batch.src */
     uint64_t dst;
@@ -66,7 +80,7 @@ typedef struct gpu_box {
     uint64_t flip[2];    /* bits of an element that are inverted: signs */
     uint32_t first_task; /* of the launch */
     uint32_t tasks;
-    uint32_t dims_at;
+    uint32_t dims_at; /* number of the first one */
     uint8_t ndim;
     uint8_t from, to;    /* gpu_dtype; equal: no cast */
     uint8_t from_nbytes; /* 1 to 16 */
@@ -81,6 +95,7 @@ typedef struct gpu_box {
 
 /* Largest number of units of a box: indices inside a box are 32 bits. */
 #define GPU_BOX_NELEMS_MAX ((uint64_t)1 << 31)
+#define GPU_BOX_SPAN_MAX   ((uint64_t)UINT32_MAX - 64)
 #define GPU_DIMS_MAX       64u
 
 /* A launch. All addresses are in device memory; src and dst are multiples of 16. */
@@ -88,7 +103,7 @@ typedef struct gpu_batch {
     gpu_address src;
     gpu_address dst;
     gpu_address boxes; /* gpu_box, a multiple of 8 */
-    gpu_address dims;  /* uint64_t, a multiple of 8 */
+    gpu_address dims;  /* gpu_dim, a multiple of 8 */
     gpu_address lost;  /* uint64_t: finite elements out of range of their new type are added */
     /* A word that must have this value, or the launch does nothing: add_sum computes it from the
      * boxes, because a corrupted box could write anywhere. 0: no check. */
@@ -110,10 +125,10 @@ typedef struct gpu_copy {
     bool negate;
 } gpu_copy;
 
-/* Fills a box except dims_at and first_task, and its dims. False if it has too many units or dims:
- * use another engine then. If from equals to and nothing changes the elements, the caller should
- * have joined dims that are contiguous on both sides. dims has room for 3 * (copy.ndim + 1). */
-bool gpu_box_prepare(gpu_box *box, uint64_t *dims, const gpu_copy *copy);
+/* Fills a box except dims_at and first_task, and its dims. False if it has too many units or dims, or
+ * spans 4 GiB: use another engine then. The caller should have joined dims that are contiguous on both
+ * sides. dims has room for copy.ndim + 1. */
+bool gpu_box_prepare(gpu_box *box, gpu_dim *dims, const gpu_copy *copy);
 
 /* Checksum of copied bytes: words of 8 bytes, each mixed with its number, are added as 64 bits. It
  * detects every change within one word; changes of several words cancel only by chance. The last word is
@@ -142,6 +157,10 @@ typedef struct gpu_calls {
     fsdpck_status (*place)(gpu_stream *s, const gpu_batch *what, fsdpck_error *err);
     /* Adds gpu_sum of device memory, beginning at a multiple of 8, to the word at `sum`. */
     fsdpck_status (*add_sum)(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address sum,
+                             fsdpck_error *err);
+    /* Changes the word at `crc` by exclusive or with the raw CRC-64 (base/crc.h) of nbytes bytes of device
+     * memory, not 0, and of zeros after them up to an address that is a multiple of 8. */
+    fsdpck_status (*add_crc)(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address crc,
                              fsdpck_error *err);
     /* Marks the end of all work submitted so far; mark is below GPU_MARKS and may be set again. */
     fsdpck_status (*mark)(gpu_stream *s, unsigned mark, fsdpck_error *err);

@@ -1,71 +1,64 @@
 /* gpu_body.h: the work of each thread of a launch, as functions of its numbers. It is also C: a
  * launch is then two loops, and tests run the device's code without a device (see gpu_math.h).
  *
- *     box = gpu_find_box(boxes, count, task);                       // once a block
- *     lost = gpu_run_task(boxes + box, dims, src, dst, task, thread, nthreads);
+ *     while (search.count > 1)                                      // once a block
+ *         gpu_search_narrow(&search, number of threads with gpu_search_compare(...), nthreads);
+ *     lost = gpu_run_task(boxes + search.first, dims, src, dst, task, thread, nthreads);
  *
  * A block does one task of a box. Each row is copied by 32 threads, or by the whole block if it is
  * long: 16 bytes a thread, destination aligned, sources at any offset through words of 4 bytes.
  * Short runs are copied unit by unit, with the widest unit that every stride and offset allows.
- * Converted elements are processed one by one; neighbors in the destination are neighbors in a
- * block, so that stores fill lines.
+ * Casts of long rows are done in the same way as rows, 16 bytes of the longer type at once; those of short
+ * ones, and other changes, element by element. Neighbors in the destination are neighbors in a block, so
+ * that stores fill lines.
  */
 #ifndef FSDPCK_KERNELS_GPU_BODY_H
 #define FSDPCK_KERNELS_GPU_BODY_H
 
-#include "kernels/gpu_math.h"
+#include "kernels/gpu_cast_body.h"
 
 /* Threads of a launch. nthreads may be any multiple of 32. */
 #define GPU_THREADS 256u
 /* A task has this number of bytes of rows, or of units or elements. */
 #define GPU_TASK_NBYTES ((uint64_t)64 << 10)
 #define GPU_TASK_NELEMS ((uint64_t)4 << 10)
-/* Rows shorter than GPU_ROW_NBYTES are copied unit by unit; all threads copy rows of
- * GPU_LONG_NBYTES and more. */
+/* Rows shorter than GPU_ROW_NBYTES are copied unit by unit, and shorter than GPU_ROW_NELEMS cast so; all
+ * threads copy rows of GPU_LONG_NBYTES and more. */
 #define GPU_ROW_NBYTES  128u
+#define GPU_ROW_NELEMS  16u
 #define GPU_LONG_NBYTES 8192u
 
-typedef uint16_t __attribute__((may_alias)) gpu_u16;
-typedef uint32_t __attribute__((may_alias)) gpu_u32;
-typedef uint64_t __attribute__((may_alias)) gpu_u64;
-typedef struct __attribute__((aligned(16), may_alias)) gpu_16 {
-    uint32_t w[4];
-} gpu_16;
+/* The search for the last box that begins at or before a task: in each step all threads of a block
+ * compare at once. */
+typedef struct gpu_search {
+    uint32_t first, count; /* boxes among which it is */
+} gpu_search;
 
-/* The last box that begins at or before the task. */
-GPU_FN uint32_t gpu_find_box(const gpu_box *boxes, uint32_t count, uint32_t task)
+GPU_FN uint32_t gpu_search_step(const gpu_search *s, uint32_t nthreads)
 {
-    uint32_t low = 0;
-    uint32_t high = count;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (boxes[middle].first_task <= task)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return (s->count + nthreads - 1) / nthreads;
 }
 
-/* Source and destination offset of element `index` of a box, row-major over its first ndim dims. */
-GPU_FN void gpu_element_offsets(const gpu_box *b, const uint64_t *dims, unsigned ndim,
-                                uint32_t index, uint64_t *src, uint64_t *dst)
+/* Whether the box is not before that of this thread. */
+GPU_FN bool gpu_search_compare(const gpu_search *s, const gpu_box *boxes, uint32_t task,
+                               uint32_t thread, uint32_t nthreads)
 {
-    const unsigned stride = b->ndim;
-    *src = b->src;
-    *dst = b->dst;
-    for (unsigned d = ndim; d-- > 0;) {
-        const uint32_t size = (uint32_t)dims[d];
-        const uint32_t at = d == 0 ? index : index % size;
-        index /= size;
-        *src += at * dims[stride + d];
-        *dst += at * dims[2 * stride + d];
-    }
+    const uint32_t at = thread * gpu_search_step(s, nthreads);
+    return at < s->count && boxes[s->first + at].first_task <= task;
+}
+
+/* number: of the threads that find so. */
+GPU_FN void gpu_search_narrow(gpu_search *s, uint32_t number, uint32_t nthreads)
+{
+    const uint32_t step = gpu_search_step(s, nthreads);
+    const uint32_t skip = (number - 1) * step;
+    s->first += skip;
+    s->count = s->count - skip < step ? s->count - skip : step;
 }
 
 /* Copies n bytes with `width` threads; this is thread number `lane`. */
-GPU_FN void gpu_copy_run(uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t lane,
-                         uint32_t width)
+GPU_FN void gpu_copy_run(uint8_t *__restrict__ dst, const uint8_t *__restrict__ src, uint32_t n,
+                         uint32_t lane, uint32_t width)
 {
     const uint32_t to_line = (uint32_t)(0 - (uintptr_t)dst) & 15u;
     const uint32_t head = to_line < n ? to_line : n;
@@ -77,6 +70,7 @@ GPU_FN void gpu_copy_run(uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t 
     const uint32_t shift = (uint32_t)((uintptr_t)(src + head) & 3u);
     if (((uintptr_t)(src + head) & 15u) == 0) {
         const gpu_16 *from = (const gpu_16 *)(const void *)(src + head);
+        GPU_UNROLL(4)
         for (uint32_t i = lane; i < lines; i += width)
             to[i] = from[i];
     } else if (shift == 0) {
@@ -103,140 +97,110 @@ GPU_FN void gpu_copy_run(uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t 
         dst[i] = src[i];
 }
 
-/* The last dim is a row, of bytes; tasks are ranges of all rows' bytes. */
-GPU_FN void gpu_copy_rows(const gpu_box *b, const uint64_t *dims, const uint8_t *src, uint8_t *dst,
-                          uint64_t begin, uint64_t end, uint32_t thread, uint32_t nthreads)
+/* The last dim is a run of bytes. */
+GPU_OWN_FN void gpu_copy_rows(const gpu_box *b, const gpu_dim *dims, const uint8_t *src,
+                              uint8_t *dst, gpu_part part)
 {
-    const unsigned last = b->ndim - 1u;
-    const uint64_t run = dims[last];
-    const uint32_t width = run >= GPU_LONG_NBYTES ? nthreads : 32;
-    const uint32_t lane = thread % width;
-    const uint64_t step = nthreads / width;
-    for (uint64_t row = begin / run + thread / width; row * run < end; row += step) {
-        uint64_t from, to;
-        const uint64_t first = row * run < begin ? begin - row * run : 0;
-        const uint64_t stop = (row + 1) * run > end ? end - row * run : run;
-        gpu_element_offsets(b, dims, last, (uint32_t)row, &from, &to);
-        gpu_copy_run(dst + to + first, src + from + first, (uint32_t)(stop - first), lane, width);
+    const gpu_shape shape = gpu_shape_of(dims, b->ndim - 1u);
+    const gpu_dim run = dims[b->ndim - 1u];
+    const uint32_t width = run.size >= GPU_LONG_NBYTES ? part.nthreads : 32;
+    const uint32_t step = part.nthreads / width;
+    for (uint32_t row = gpu_divide(part.begin, &run) + part.thread / width;
+         row * run.size < part.end; row += step) {
+        uint32_t from, to;
+        const uint32_t begin = row * run.size;
+        const uint32_t first = begin < part.begin ? part.begin - begin : 0;
+        const uint32_t left = part.end - begin;
+        gpu_element_offsets(&shape, row, &from, &to);
+        gpu_copy_run(dst + to + first, src + from + first,
+                     (left < run.size ? left : run.size) - first, part.thread % width, width);
     }
 }
 
 GPU_FN void gpu_copy_unit(uint8_t *dst, const uint8_t *src, unsigned log2)
 {
-    switch (log2) {
+    if (log2 == 4)
+        *(gpu_16 *)(void *)dst = *(const gpu_16 *)(const void *)src;
+    else
+        gpu_store(dst, gpu_load(src, 1u << log2, log2), 1u << log2, log2);
+}
+
+GPU_FN void gpu_copy_units(const gpu_box *b, const gpu_dim *dims, const uint8_t *__restrict__ src,
+                           uint8_t *__restrict__ dst, gpu_part part, unsigned log2)
+{
+    const gpu_shape shape = gpu_shape_of(dims, b->ndim);
+    GPU_UNROLL(1)
+    for (uint32_t i = part.begin + part.thread; i < part.end; i += part.nthreads) {
+        uint32_t from, to;
+        gpu_element_offsets(&shape, i, &from, &to);
+        gpu_copy_unit(dst + to, src + from, log2);
+    }
+}
+
+GPU_OWN_FN void gpu_copy_any_units(const gpu_box *b, const gpu_dim *dims, const uint8_t *src,
+                                   uint8_t *dst, gpu_part part)
+{
+    switch (b->dst_log2) {
     case 0:
-        *dst = *src;
+        gpu_copy_units(b, dims, src, dst, part, 0);
         break;
     case 1:
-        *(gpu_u16 *)(void *)dst = *(const gpu_u16 *)(const void *)src;
+        gpu_copy_units(b, dims, src, dst, part, 1);
         break;
     case 2:
-        *(gpu_u32 *)(void *)dst = *(const gpu_u32 *)(const void *)src;
+        gpu_copy_units(b, dims, src, dst, part, 2);
         break;
     case 3:
-        *(gpu_u64 *)(void *)dst = *(const gpu_u64 *)(const void *)src;
+        gpu_copy_units(b, dims, src, dst, part, 3);
         break;
     default:
-        *(gpu_16 *)(void *)dst = *(const gpu_16 *)(const void *)src;
+        gpu_copy_units(b, dims, src, dst, part, 4);
     }
 }
 
-/* Little-endian bits of up to 8 bytes at a multiple of 1 << log2. */
-GPU_FN uint64_t gpu_load(const uint8_t *p, unsigned nbytes, unsigned log2)
+/* Elements of 1 to 16 bytes; those of 16 are two halves. */
+GPU_OWN_FN void gpu_change_elements(const gpu_box *b, const gpu_dim *dims, const uint8_t *src,
+                                    uint8_t *dst, gpu_part part)
 {
-    uint64_t v = 0;
-    if (nbytes >> log2 <= 1) {
-        switch (nbytes) {
-        case 1:
-            return *p;
-        case 2:
-            return *(const gpu_u16 *)(const void *)p;
-        case 4:
-            return *(const gpu_u32 *)(const void *)p;
-        default:
-            return *(const gpu_u64 *)(const void *)p;
-        }
-    }
-    for (unsigned i = 0; i < nbytes; i++)
-        v |= (uint64_t)p[i] << 8 * i;
-    return v;
-}
-
-GPU_FN void gpu_store(uint8_t *p, uint64_t v, unsigned nbytes, unsigned log2)
-{
-    if (nbytes >> log2 <= 1) {
-        switch (nbytes) {
-        case 1:
-            *p = (uint8_t)v;
-            return;
-        case 2:
-            *(gpu_u16 *)(void *)p = (uint16_t)v;
-            return;
-        case 4:
-            *(gpu_u32 *)(void *)p = (uint32_t)v;
-            return;
-        default:
-            *(gpu_u64 *)(void *)p = v;
-            return;
-        }
-    }
-    for (unsigned i = 0; i < nbytes; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
-
-/* Units of `unit` bytes in the low bits, each reversed. */
-GPU_FN uint64_t gpu_swap(uint64_t v, unsigned unit)
-{
-    if (unit >= 2)
-        v = (v & 0x00FF00FF00FF00FFull) << 8 | (v >> 8 & 0x00FF00FF00FF00FFull);
-    if (unit >= 4)
-        v = (v & 0x0000FFFF0000FFFFull) << 16 | (v >> 16 & 0x0000FFFF0000FFFFull);
-    if (unit >= 8)
-        v = v << 32 | v >> 32;
-    return v;
-}
-
-GPU_FN uint32_t gpu_convert_element(const gpu_box *b, uint8_t *dst, const uint8_t *src)
-{
+    const gpu_shape shape = gpu_shape_of(dims, b->ndim);
     const unsigned half = b->from_nbytes > 8 ? 8 : b->from_nbytes;
-    uint32_t lost = 0;
-    uint64_t v = gpu_swap(gpu_load(src, half, b->src_log2), b->swap_nbytes) ^ b->flip[0];
-    if (b->negate)
-        v = 0 - v;
-    if (b->from != b->to)
-        v = gpu_cast(b->from, b->to, v, &lost);
-    gpu_store(dst, v, b->to_nbytes > 8 ? 8 : b->to_nbytes, b->dst_log2);
-    if (b->from_nbytes > 8) {
-        v = gpu_swap(gpu_load(src + 8, 8, b->src_log2), b->swap_nbytes) ^ b->flip[1];
-        gpu_store(dst + 8, v, 8, b->dst_log2);
+    for (uint32_t i = part.begin + part.thread; i < part.end; i += part.nthreads) {
+        uint32_t from, to;
+        gpu_element_offsets(&shape, i, &from, &to);
+        for (unsigned at = 0; at < b->from_nbytes; at += half) {
+            uint64_t v = gpu_swap(gpu_load(src + from + at, half, b->src_log2), b->swap_nbytes);
+            v ^= b->flip[at / 8];
+            gpu_store(dst + to + at, b->negate ? 0 - v : v, half, b->dst_log2);
+        }
     }
-    return lost;
 }
 
 /* The work of one thread in a task; returns the number of its elements that were lost. */
-GPU_FN uint32_t gpu_run_task(const gpu_box *b, const uint64_t *all_dims, const uint8_t *src,
+GPU_FN uint32_t gpu_run_task(const gpu_box *b, const gpu_dim *all_dims, const uint8_t *src,
                              uint8_t *dst, uint32_t task, uint32_t thread, uint32_t nthreads)
 {
-    const uint64_t *dims = all_dims + b->dims_at;
-    const uint64_t number = task - b->first_task;
-    uint32_t lost = 0;
-    if (b->way == GPU_WAY_ROWS) {
-        const uint64_t end = (number + 1) * GPU_TASK_NBYTES;
-        gpu_copy_rows(b, dims, src, dst, number * GPU_TASK_NBYTES,
-                      end < b->nelems ? end : b->nelems, thread, nthreads);
+    const gpu_dim *dims = all_dims + b->dims_at;
+    const uint64_t each = b->way == GPU_WAY_ROWS ? GPU_TASK_NBYTES : GPU_TASK_NELEMS;
+    const uint64_t begin = (task - b->first_task) * each;
+    const uint64_t end = begin + each < b->nelems ? begin + each : b->nelems;
+    const gpu_part part = {(uint32_t)begin, (uint32_t)end, thread, nthreads};
+    src += b->src;
+    dst += b->dst;
+    switch (b->way) {
+    case GPU_WAY_ROWS:
+        gpu_copy_rows(b, dims, src, dst, part);
         return 0;
+    case GPU_WAY_UNITS:
+        gpu_copy_any_units(b, dims, src, dst, part);
+        return 0;
+    case GPU_WAY_CHANGE:
+        gpu_change_elements(b, dims, src, dst, part);
+        return 0;
+    case GPU_WAY_CAST:
+        return gpu_cast_elements(b, dims, src, dst, part);
+    default:
+        return gpu_cast_rows(b, dims, src, dst, part);
     }
-    const uint64_t end = (number + 1) * GPU_TASK_NELEMS;
-    const uint32_t stop = (uint32_t)(end < b->nelems ? end : b->nelems);
-    for (uint32_t i = (uint32_t)(number * GPU_TASK_NELEMS) + thread; i < stop; i += nthreads) {
-        uint64_t from, to;
-        gpu_element_offsets(b, dims, b->ndim, i, &from, &to);
-        if (b->way == GPU_WAY_UNITS)
-            gpu_copy_unit(dst + to, src + from, b->dst_log2);
-        else
-            lost += gpu_convert_element(b, dst + to, src + from);
-    }
-    return lost;
 }
 
 /* Word number i in gpu_sum. A bijection of the word, so that no change of one word is lost; the shift

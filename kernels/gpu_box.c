@@ -11,34 +11,37 @@ static unsigned log2_of(uint64_t all, unsigned most)
     return n;
 }
 
-/* Dims of the box: as the copy's, the last one in units of `unit` bytes if it is a run of them. */
-static void put_dims(gpu_box *box, uint64_t *dims, const gpu_copy *c)
+static gpu_dim dim_of(uint64_t size, uint64_t src, uint64_t dst)
 {
-    box->ndim = (uint8_t)c->ndim;
-    for (unsigned d = 0; d < c->ndim; d++) {
-        dims[d] = c->sizes[d];
-        dims[c->ndim + d] = c->src_strides[d];
-        dims[2 * c->ndim + d] = c->dst_strides[d];
-    }
+    unsigned log2 = 0; /* rounded up; the magic number is then from 2^31 to 2^32 - 1 */
+    while ((uint64_t)1 << log2 < size)
+        log2++;
+    return (gpu_dim){.size = (uint32_t)size,
+                     .magic = (uint32_t)((((uint64_t)1 << (31 + log2)) + size - 1) / size),
+                     .shift = 31 + log2,
+                     .src = (uint32_t)src,
+                     .dst = (uint32_t)dst};
 }
 
-static void put_run(gpu_box *box, uint64_t *dims, const gpu_copy *c, unsigned outer, uint64_t run,
+static void put_dims(gpu_box *box, gpu_dim *dims, const gpu_copy *c)
+{
+    box->ndim = (uint8_t)c->ndim;
+    for (unsigned d = 0; d < c->ndim; d++)
+        dims[d] = dim_of(c->sizes[d], c->src_strides[d], c->dst_strides[d]);
+}
+
+/* The outer dims, and a run of units. */
+static void put_run(gpu_box *box, gpu_dim *dims, const gpu_copy *c, unsigned outer, uint64_t run,
                     uint64_t unit)
 {
-    const unsigned n = outer + 1;
-    box->ndim = (uint8_t)n;
-    for (unsigned d = 0; d < outer; d++) {
-        dims[d] = c->sizes[d];
-        dims[n + d] = c->src_strides[d];
-        dims[2 * n + d] = c->dst_strides[d];
-    }
-    dims[outer] = run / unit;
-    dims[n + outer] = unit;
-    dims[2 * n + outer] = unit;
+    box->ndim = (uint8_t)(outer + 1);
+    for (unsigned d = 0; d < outer; d++)
+        dims[d] = dim_of(c->sizes[d], c->src_strides[d], c->dst_strides[d]);
+    dims[outer] = dim_of(run / unit, unit, unit);
 }
 
 /* Copies: rows if they are long, otherwise units as wide as all offsets and strides allow. */
-static void prepare_copy(gpu_box *box, uint64_t *dims, const gpu_copy *c, uint64_t count)
+static void prepare_copy(gpu_box *box, gpu_dim *dims, const gpu_copy *c, uint64_t count)
 {
     const unsigned last = c->ndim - 1;
     const bool adjacent = c->ndim > 0 && c->src_strides[last] == c->from_nbytes &&
@@ -60,7 +63,22 @@ static void prepare_copy(gpu_box *box, uint64_t *dims, const gpu_copy *c, uint64
     put_run(box, dims, c, outer, run, (uint64_t)1 << box->dst_log2);
 }
 
-static void prepare_convert(gpu_box *box, uint64_t *dims, const gpu_copy *c, uint64_t count)
+/* Whether all offsets inside the box fit the 32 bits of the device's arithmetic. */
+static bool spans_little(const gpu_copy *c)
+{
+    uint64_t src = 0, dst = 0;
+    for (unsigned d = 0; d < c->ndim; d++) {
+        const uint64_t steps = c->sizes[d] - 1;
+        if (steps > 0 && (c->src_strides[d] > GPU_BOX_SPAN_MAX / steps ||
+                          c->dst_strides[d] > GPU_BOX_SPAN_MAX / steps))
+            return false;
+        src += steps * c->src_strides[d];
+        dst += steps * c->dst_strides[d];
+    }
+    return src <= GPU_BOX_SPAN_MAX && dst <= GPU_BOX_SPAN_MAX;
+}
+
+static void prepare_convert(gpu_box *box, gpu_dim *dims, const gpu_copy *c, uint64_t count)
 {
     uint64_t src = c->src | (c->from_nbytes > 8 ? 8 : 0);
     uint64_t dst = c->dst | (c->to_nbytes > 8 ? 8 : 0);
@@ -68,14 +86,22 @@ static void prepare_convert(gpu_box *box, uint64_t *dims, const gpu_copy *c, uin
         src |= c->sizes[d] > 1 ? c->src_strides[d] : 0;
         dst |= c->sizes[d] > 1 ? c->dst_strides[d] : 0;
     }
-    box->way = GPU_WAY_CONVERT;
+    const bool casts = c->from != c->to;
+    const bool adjacent = c->ndim > 0 && c->src_strides[c->ndim - 1] == c->from_nbytes &&
+                          c->dst_strides[c->ndim - 1] == c->to_nbytes;
     box->src_log2 = (uint8_t)log2_of(src, 3);
     box->dst_log2 = (uint8_t)log2_of(dst, 3);
+    const bool aligned = c->from_nbytes >> box->src_log2 <= 1 && c->to_nbytes >> box->dst_log2 <= 1;
+    box->way = !casts ? GPU_WAY_CHANGE
+               : adjacent && aligned && c->swap_nbytes <= 1 && c->flip[0] == 0 &&
+                       c->sizes[c->ndim - 1] >= GPU_ROW_NELEMS
+                   ? GPU_WAY_CAST_ROWS
+                   : GPU_WAY_CAST;
     box->nelems = count;
     put_dims(box, dims, c);
 }
 
-bool gpu_box_prepare(gpu_box *box, uint64_t *dims, const gpu_copy *c)
+bool gpu_box_prepare(gpu_box *box, gpu_dim *dims, const gpu_copy *c)
 {
     uint64_t count = 1;
     if (c->ndim >= GPU_DIMS_MAX)
@@ -87,7 +113,7 @@ bool gpu_box_prepare(gpu_box *box, uint64_t *dims, const gpu_copy *c)
     }
     const bool changes =
         c->from != c->to || c->swap_nbytes > 1 || c->negate || (c->flip[0] | c->flip[1]) != 0;
-    if (count > GPU_BOX_NELEMS_MAX / 16)
+    if (count > GPU_BOX_NELEMS_MAX / 16 || !spans_little(c))
         return false;
     *box = (gpu_box){.src = c->src,
                      .dst = c->dst,

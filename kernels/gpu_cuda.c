@@ -220,6 +220,17 @@ static fsdpck_status cuda_add_sum(gpu_stream *s, gpu_address at, uint64_t nbytes
     return leave(s->gpu, before, failed(gpu_launch_sum(s->stream, at, nbytes, sum), "a sum", err));
 }
 
+static fsdpck_status cuda_add_crc(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address crc,
+                                  fsdpck_error *err)
+{
+    gpu_crc c;
+    int before;
+    if (!gpu_crc_prepare(&c, at, nbytes))
+        return FAIL(err, DEVICE, NONE, "range is too large for a CRC on the GPU");
+    RETURN_IF(enter(s->gpu, &before, err));
+    return leave(s->gpu, before, failed(gpu_launch_crc(s->stream, &c, crc), "a CRC", err));
+}
+
 /* Blocking: a waiting thread leaves its CPU to the threads that read and write. */
 static fsdpck_status set_mark(gpu_stream *s, unsigned mark, fsdpck_error *err)
 {
@@ -279,6 +290,7 @@ static const gpu_calls cuda_calls = {
     .zero = cuda_zero,
     .place = cuda_run_batch,
     .add_sum = cuda_add_sum,
+    .add_crc = cuda_add_crc,
     .mark = cuda_mark,
     .wait = cuda_wait,
     .is_done = cuda_is_done,

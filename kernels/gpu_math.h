@@ -1,7 +1,8 @@
 /* gpu_math.h: casts of single elements on a device, bit for bit equal to state/cast.c. It is also
  * C, so that tests need no device: gpu_cuda_kernels.cu defines GPU_FN for the device.
  *
- * NaN never passes through the device's floating-point unit, which replaces it by its own NaN. */
+ * Results for NaN never come from the device's floating-point unit, which has one NaN of its own. Both
+ * sides of a choice are computed, where that is shorter than a branch. */
 #ifndef FSDPCK_KERNELS_GPU_MATH_H
 #define FSDPCK_KERNELS_GPU_MATH_H
 
@@ -30,30 +31,31 @@ GPU_FN uint32_t gpu_bits_of(float f)
     return bits;
 }
 
+/* A number times a power of two. This is exact, also of subnormal numbers. */
+GPU_FN uint32_t gpu_f32_scaled(uint32_t bits, uint32_t log2)
+{
+    return gpu_bits_of(gpu_f32_of(bits) * gpu_f32_of((127 + log2) << 23));
+}
+
 GPU_FN uint32_t gpu_f32_from_f16(uint32_t h)
 {
-    const uint32_t least_normal = 113u << 23;
     const uint32_t sign = (h & 0x8000u) << 16;
     const uint32_t a = (h & 0x7FFFu) << 13;
-    if (a >= 0x7C00u << 13)
-        return sign | (a + (224u << 23)) | (a > 0x7C00u << 13 ? 0x400000u : 0);
-    if (a < 0x400u << 13)
-        return sign | gpu_bits_of(gpu_f32_of(a + least_normal) - gpu_f32_of(least_normal));
-    return sign | (a + (112u << 23));
+    const uint32_t special = (a + (224u << 23)) | (a > 0x7C00u << 13 ? 0x400000u : 0);
+    return sign | (a >= 0x7C00u << 13 ? special : gpu_f32_scaled(a, 112));
 }
 
 /* *lost: finite, and infinite as float32. */
 GPU_FN uint32_t gpu_f32_from_f64(uint64_t bits, uint32_t *lost)
 {
-    const uint32_t sign = (uint32_t)(bits >> 32) & 0x80000000u;
-    const uint64_t a = bits & 0x7FFFFFFFFFFFFFFFull;
+    const uint32_t high = (uint32_t)(bits >> 32);
+    const uint32_t nan = (high & 0x80000000u) | 0x7FC00000u | (uint32_t)(bits >> 29 & 0x3FFFFFu);
+    const bool is_nan = (bits & 0x7FFFFFFFFFFFFFFFull) > 0x7FFull << 52;
     double d;
-    if (a > 0x7FFull << 52)
-        return sign | 0x7FC00000u | (uint32_t)(bits >> 29 & 0x3FFFFFu);
     memcpy(&d, &bits, sizeof d);
     const uint32_t f32 = gpu_bits_of((float)d);
-    *lost += (f32 & GPU_F32_ABS) == GPU_F32_INFINITY && a != 0x7FFull << 52;
-    return f32;
+    *lost += (f32 & GPU_F32_ABS) == GPU_F32_INFINITY && (high & 0x7FF00000u) != 0x7FF00000u;
+    return is_nan ? nan : f32;
 }
 
 /* The 8-bit types: see state/cast_fp8.h. */
@@ -77,38 +79,28 @@ GPU_FN uint32_t gpu_f32_from_fp8(gpu_fp8 f, uint32_t byte)
 {
     const uint32_t sign = (byte & 0x80u) << 24;
     const uint32_t code = byte & 0x7Fu;
-    if (f.unsigned_zero && byte == 0x80)
-        return GPU_F32_INFINITY | 1;
-    if (code >= f.end)
-        return sign | GPU_F32_INFINITY |
-               (f.end == f.nan ? 0x700000u : (code & 3) << 21 | (code > f.end ? 0x400000u : 0));
-    if (code >> f.mantissa_bits == 0) {
-        const float step = gpu_f32_of((128 - f.bias - f.mantissa_bits) << 23);
-        return sign | gpu_bits_of((float)code * step);
-    }
-    return sign | ((code << (23 - f.mantissa_bits)) + ((127 - f.bias) << 23));
+    const uint32_t value = sign | gpu_f32_scaled(code << (23 - f.mantissa_bits), 127 - f.bias);
+    if (f.unsigned_zero)
+        return byte == 0x80 ? GPU_F32_INFINITY | 1 : value;
+    const uint32_t special =
+        f.end == f.nan ? 0x700000u : (code & 3) << 21 | (code > f.end ? 0x400000u : 0);
+    return code >= f.end ? sign | GPU_F32_INFINITY | special : value;
 }
 
 GPU_FN uint32_t gpu_fp8_from_f32(gpu_fp8 f, uint32_t bits, uint32_t *lost)
 {
     const uint32_t sign = bits >> 24 & 0x80u;
     const uint32_t drop = 23 - f.mantissa_bits;
-    uint32_t a = bits & GPU_F32_ABS;
-    uint32_t code;
-    if (a > GPU_F32_INFINITY)
-        return f.unsigned_zero ? f.nan : f.nan | sign;
-    if (a < (128 - f.bias) << 23) {
-        const uint32_t magic = (127 - f.bias + drop + 1) << 23;
-        code = gpu_bits_of(gpu_f32_of(a) + gpu_f32_of(magic)) - magic;
-    } else {
-        const uint32_t odd = a >> drop & 1;
-        code = (a - ((127 - f.bias) << 23) + ((1u << (drop - 1)) - 1) + odd) >> drop;
-    }
-    const bool beyond = code >= f.end;
+    const uint32_t a = bits & GPU_F32_ABS;
+    const uint32_t magic = (127 - f.bias + drop + 1) << 23;
+    const uint32_t small = gpu_bits_of(gpu_f32_of(a) + gpu_f32_of(magic)) - magic;
+    const uint32_t large =
+        (a - ((127 - f.bias) << 23) + ((1u << (drop - 1)) - 1) + (a >> drop & 1)) >> drop;
+    const uint32_t code = a < (128 - f.bias) << 23 ? small : large;
+    const bool beyond = code >= f.end; /* NaN too */
+    const uint32_t special = a > GPU_F32_INFINITY ? f.nan : f.beyond;
     *lost += beyond && a < GPU_F32_INFINITY;
-    if (beyond)
-        code = f.beyond;
-    return f.unsigned_zero && (code == 0 || beyond) ? code : code | sign;
+    return (beyond ? special : code) | (f.unsigned_zero && (code == 0 || beyond) ? 0 : sign);
 }
 
 GPU_FN uint32_t gpu_f32_from_e8m0(uint32_t byte)
@@ -133,38 +125,31 @@ GPU_FN uint32_t gpu_f16_from_f32(uint32_t v, uint32_t *lost)
     const uint32_t half = 126u << 23; /* 0.5: its last bit equals float16's smallest step */
     const uint32_t sign = v >> 16 & 0x8000u;
     const uint32_t a = v & GPU_F32_ABS;
-    uint32_t r;
-    if (a > GPU_F32_INFINITY)
-        return sign | 0x7E00u | (a >> 13 & 0x3FFu);
-    if (a >= 143u << 23)
-        r = 0x7C00u;
-    else if (a < 113u << 23)
-        r = gpu_bits_of(gpu_f32_of(a) + gpu_f32_of(half)) - half;
-    else
-        r = (a - (112u << 23) + 0xFFFu + (a >> 13 & 1)) >> 13;
-    *lost += r == 0x7C00u && a < GPU_F32_INFINITY;
-    return sign | r;
+    const uint32_t small = gpu_bits_of(gpu_f32_of(a) + gpu_f32_of(half)) - half;
+    const uint32_t large = (a - (112u << 23) + 0xFFFu + (a >> 13 & 1)) >> 13;
+    const uint32_t r = a < 113u << 23 ? small : large;
+    const bool beyond = r >= 0x7C00u; /* NaN too */
+    const uint32_t special = a > GPU_F32_INFINITY ? 0x7E00u | (a >> 13 & 0x3FFu) : 0x7C00u;
+    *lost += beyond && a < GPU_F32_INFINITY;
+    return sign | (beyond ? special : r);
 }
 
 GPU_FN uint32_t gpu_bf16_from_f32(uint32_t v, uint32_t nan, uint32_t *lost)
 {
     const uint32_t a = v & GPU_F32_ABS;
-    if (a > GPU_F32_INFINITY)
-        return nan;
     const uint32_t r = (v + 0x7FFFu + (v >> 16 & 1)) >> 16;
-    *lost += a < GPU_F32_INFINITY && (r & 0x7F80u) == 0x7F80u;
-    return r;
+    *lost += a - 0x7F7F8000u < 0x8000u; /* finite, and rounded to infinity */
+    return a > GPU_F32_INFINITY ? nan : r;
 }
 
 GPU_FN uint64_t gpu_f64_from_f32(uint32_t v)
 {
-    const uint64_t sign = (uint64_t)(v & 0x80000000u) << 32;
-    uint64_t bits;
-    if ((v & GPU_F32_ABS) > GPU_F32_INFINITY)
-        return sign | 0x7FF8ull << 48 | (uint64_t)(v & 0x3FFFFFu) << 29;
+    const uint64_t nan =
+        (uint64_t)((v & 0x80000000u) | 0x7FF80000u) << 32 | (uint64_t)(v & 0x3FFFFFu) << 29;
     const double d = gpu_f32_of(v);
+    uint64_t bits;
     memcpy(&bits, &d, sizeof bits);
-    return bits;
+    return (v & GPU_F32_ABS) > GPU_F32_INFINITY ? nan : bits;
 }
 
 GPU_FN uint32_t gpu_f32_from(unsigned from, uint64_t bits, uint32_t *lost)
@@ -186,17 +171,25 @@ GPU_FN uint32_t gpu_f32_from(unsigned from, uint64_t bits, uint32_t *lost)
     }
 }
 
+/* Types whose values are all bfloat16's. */
+GPU_FN bool gpu_is_in_bf16(unsigned type)
+{
+    return type >= GPU_FLOAT8_E4M3FN && type <= GPU_FLOAT8_E8M0FNU;
+}
+
 /* Converts the bits of an element from type `from` to `to`; counts finite values that become
  * infinite or NaN. */
 GPU_FN uint64_t gpu_cast(unsigned from, unsigned to, uint64_t bits, uint32_t *lost)
 {
     const uint32_t v = gpu_f32_from(from, bits, lost);
+    const uint32_t bf16_nan = from == GPU_FLOAT32 || from == GPU_FLOAT64 ? 0xFFFFu : 0x7FC0u;
     switch (to) {
     case GPU_FLOAT32:
         return v;
     case GPU_BFLOAT16:
-        return gpu_bf16_from_f32(v, from == GPU_FLOAT32 || from == GPU_FLOAT64 ? 0xFFFFu : 0x7FC0u,
-                                 lost);
+        if (gpu_is_in_bf16(from))
+            return (v & GPU_F32_ABS) > GPU_F32_INFINITY ? bf16_nan : v >> 16;
+        return gpu_bf16_from_f32(v, bf16_nan, lost);
     case GPU_FLOAT16:
         return gpu_f16_from_f32(v, lost);
     case GPU_FLOAT64:

@@ -162,12 +162,11 @@ static bool is_plain(const row_block *b)
 static fsdpck_status fill_members(worker *w, const row_block *b, fsdpck_error *err)
 {
     const member_buffer *last = &b->member_buffers[b->count - 1];
-    const engine_fill f = {fill_row_block,
-                           sum_row_block,
-                           b,
-                           b->member_buffers[0].bytes,
-                           last->bytes + (last->range.end - last->range.begin),
-                           false};
+    const engine_fill f = {.gather = fill_row_block,
+                           .sum = sum_row_block,
+                           .ctx = b,
+                           .begin = b->member_buffers[0].bytes,
+                           .end = last->bytes + (last->range.end - last->range.begin)};
     bool done = false;
     if (w->column_group == w->tile &&
         !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk) && !is_plain(b))

@@ -40,6 +40,8 @@ typedef struct engine_fill {
     /* Reads and places the whole range by w->place, and flushes. */
     fsdpck_status (*gather)(worker *w, const void *ctx, fsdpck_error *err);
     uint64_t (*sum)(worker *w, const void *ctx); /* checksum of the relevant bytes, to compare */
+    /* Raw CRC-64 of [begin, end); NULL: all bytes are read for it. */
+    uint64_t (*crc)(worker *w, const void *ctx);
     const void *ctx;
     uint8_t *begin, *end;
     bool stays; /* the tile remains on the device, unless it is to be compared */

@@ -11,8 +11,6 @@
 #include "exec/box_crc.h"
 #include "exec/exec_internal.h"
 
-#define ALONE_NBYTES ((uint64_t)64 << 10)
-
 static fsdpck_status zero_sums(void **sums, uint64_t count, size_t size, fsdpck_error *err)
 {
     if (*sums == NULL)
@@ -53,8 +51,9 @@ static void add_to(uint64_t *sum, uint64_t crc)
 }
 
 /* Adds a part to its tensor's checksum, and to its file's if wanted: in one pass if the part is one
- * run of both. */
-static void put_crc64(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file)
+ * run of both. known: its raw CRC, or NULL. */
+static void put_crc64(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file,
+                      const uint64_t *known)
 {
     const target *t = x->r.target;
     const cat_chunk *k = catalogue_chunk(&t->cat, part->chunk);
@@ -71,7 +70,7 @@ static void put_crc64(struct exec *x, const range_part *part, const uint8_t *byt
         run = box_is_run(&box, at, at + nbytes, &after_nbytes);
     }
     if (run || with_file)
-        raw = crc64_raw(0, bytes, nbytes);
+        raw = known != NULL ? *known : crc64_raw(0, bytes, nbytes);
     if (with_file)
         add_to(&t->file_crc[k->file],
                crc64_shift(raw, catalogue_file(&t->cat, k->file)->nbytes - part->end));
@@ -80,7 +79,8 @@ static void put_crc64(struct exec *x, const range_part *part, const uint8_t *byt
                run ? crc64_shift(raw, after_nbytes) : box_crc(&box, at, at + nbytes, bytes));
 }
 
-static void put_part(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file)
+static void put_part(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file,
+                     const uint64_t *known)
 {
     const target *t = x->r.target;
     if (t->want_crc) {
@@ -91,23 +91,23 @@ static void put_part(struct exec *x, const range_part *part, const uint8_t *byte
         (void)__atomic_fetch_xor(&t->chunk_crc[part->chunk], crc, __ATOMIC_RELAXED);
     }
     if (t->want_digest || with_file)
-        put_crc64(x, part, bytes, with_file);
+        put_crc64(x, part, bytes, with_file, known);
 }
 
 void exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *bytes)
 {
-    put_part(x, part, bytes, x->r.target->want_file_crc);
+    put_part(x, part, bytes, x->r.target->want_file_crc, NULL);
 }
 
 void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uint8_t *bytes)
 {
-    put_crc64(x, part, bytes, false);
+    put_crc64(x, part, bytes, false, NULL);
 }
 
 /* Minimum length of a part that is checksummed separately from its neighbors in the file. */
 static bool is_checksummed_alone(const range_part *part)
 {
-    return part->kind == RANGE_PART_CHUNK && part->end - part->begin >= ALONE_NBYTES;
+    return part->kind == RANGE_PART_CHUNK && part->end - part->begin >= CHECKSUM_ALONE_NBYTES;
 }
 
 void exec_checksums_add_chunks(struct exec *x, const tile_parts *parts, const output_range *range,
@@ -115,13 +115,16 @@ void exec_checksums_add_chunks(struct exec *x, const tile_parts *parts, const ou
 {
     tile_walk walk;
     const range_part *part;
+    unsigned crcs = 0;
     tile_parts_begin(&walk, parts);
     while ((part = tile_parts_next(&walk)) != NULL) {
         const uint8_t *at = bytes + (part->begin - range->begin);
+        const bool is_known = crcs < parts->crc_count && parts->crcs[crcs].begin == part->begin;
+        const uint64_t *known = is_known ? &parts->crcs[crcs++].raw : NULL;
         if (part->kind != RANGE_PART_CHUNK)
             continue;
         if (!exec_chunk_is_streamed(x, part->chunk))
-            put_part(x, part, at, x->r.target->want_file_crc && is_checksummed_alone(part));
+            put_part(x, part, at, x->r.target->want_file_crc && is_checksummed_alone(part), known);
         else if (x->out == NULL)
             exec_checksums_add_sparse(x, part, at);
     }

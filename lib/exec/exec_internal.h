@@ -105,6 +105,9 @@ struct exec {
     bool has_all_stats;
 };
 
+/* Parts of a tile that are at least so long are checksummed separately from their neighbors in the file. */
+#define CHECKSUM_ALONE_NBYTES ((uint64_t)64 << 10)
+
 /* Bytes before and after the tile, for an element or row that the tile's edge splits. */
 #define TILE_MARGIN ((uint64_t)256 << 10)
 

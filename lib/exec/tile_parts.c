@@ -3,6 +3,7 @@
 void tile_parts_find(tile_parts *p, const plan *of, const output_range *range)
 {
     p->count = 0;
+    p->crc_count = 0;
     range_walk_begin(&p->rest, of, range);
     while (p->count < TILE_PARTS && range_walk_next(&p->rest, &p->list[p->count]))
         p->count++;

@@ -12,12 +12,22 @@
 #include "plan/segment.h"
 
 #define TILE_PARTS 4096u
+#define TILE_CRCS  512u
+
+/* Raw CRC-64 of the bytes of a part. */
+typedef struct tile_crc {
+    uint64_t begin; /* of the part */
+    uint64_t raw;
+} tile_crc;
 
 typedef struct tile_parts {
     range_part *list; /* TILE_PARTS */
     size_t count;
     bool more;       /* than are in the list */
     range_walk rest; /* where the list ends */
+    /* Of some parts, in their order; known from filling the tile. */
+    tile_crc crcs[TILE_CRCS];
+    unsigned crc_count;
 } tile_parts;
 
 typedef struct tile_walk {

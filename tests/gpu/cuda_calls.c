@@ -34,6 +34,7 @@ static void use_all(gpu *g)
     must_be_ok(c->zero(s, device, 8, &err), &err);
     must_be_ok(c->place(s, &(gpu_batch){.tasks = 1}, &err), &err);
     must_be_ok(c->add_sum(s, device, 8, device, &err), &err);
+    must_be_ok(c->add_crc(s, device + 3, 7, device, &err), &err);
     must_be_ok(c->copy_out(s, pinned, device, NBYTES, &err), &err);
     must_be_ok(c->mark(s, 0, &err), &err);
     must_be_ok(c->wait(s, 0, &err), &err);

@@ -32,7 +32,7 @@ typedef struct bench {
     size_t nbytes; /* of each side */
     uint8_t *src, *dst;
     gpu_box *boxes, *boxes_here;
-    uint64_t *dims, *dims_here;
+    gpu_dim *dims, *dims_here;
     uint64_t *lost;
     gpu_batch place;
     uint32_t dims_count;
@@ -111,7 +111,7 @@ static void add(bench *b, const gpu_copy *c)
     box->first_task = b->place.tasks;
     box->dims_at = b->dims_count;
     b->place.tasks += box->tasks;
-    b->dims_count += 3u * box->ndim;
+    b->dims_count += box->ndim;
     b->place.count++;
 }
 
@@ -124,8 +124,8 @@ static void report(bench *b, const char *name, double bytes)
     b->place.lost = (gpu_address)b->lost;
     MUST(cudaMemcpy(b->boxes, b->boxes_here, b->place.count * sizeof(gpu_box),
                     cudaMemcpyHostToDevice));
-    MUST(cudaMemcpy(b->dims, b->dims_here, b->dims_count * sizeof(uint64_t),
-                    cudaMemcpyHostToDevice));
+    MUST(
+        cudaMemcpy(b->dims, b->dims_here, b->dims_count * sizeof(gpu_dim), cudaMemcpyHostToDevice));
     const double rate = bytes / measure(b, launch_boxes) / 1e9;
     printf("%-36s %8.1f GB/s %6.1f %%\n", name, rate, 100 * rate / b->reference);
 }
@@ -221,12 +221,12 @@ static void begin(bench *b, bool quick)
     MUST(cudaMalloc(&b->src, b->nbytes + 4096));
     MUST(cudaMalloc(&b->dst, b->nbytes + 4096));
     MUST(cudaMalloc(&b->boxes, BOXES * sizeof(gpu_box)));
-    MUST(cudaMalloc(&b->dims, BOXES * 9 * sizeof(uint64_t)));
+    MUST(cudaMalloc(&b->dims, BOXES * 3 * sizeof(gpu_dim)));
     MUST(cudaMalloc(&b->lost, sizeof *b->lost));
     MUST(cudaMemset(b->src, 0x3C, b->nbytes));
     MUST(cudaMemset(b->lost, 0, sizeof *b->lost));
     b->boxes_here = (gpu_box *)malloc(BOXES * sizeof(gpu_box));
-    b->dims_here = (uint64_t *)malloc(BOXES * 9 * sizeof(uint64_t));
+    b->dims_here = (gpu_dim *)malloc(BOXES * 3 * sizeof(gpu_dim));
     if (b->boxes_here == NULL || b->dims_here == NULL)
         exit(1);
     MUST(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking));

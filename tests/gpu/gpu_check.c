@@ -10,6 +10,7 @@
 #include "exec/exec_internal.h"
 #include "exec/gpu/gpu_worker.h"
 #include "state/cast.h"
+#include "tests/support/cast_edge.h"
 #include "tests/support/fake_gpu.h"
 
 #define SPAN_NBYTES    ((uint64_t)4 << 20)
@@ -48,6 +49,21 @@ static void randomize(checker *c, uint8_t *bytes, uint64_t nbytes)
     for (uint64_t i = 0; i < nbytes; i += 8) {
         const uint64_t word = draw(c, UINT64_MAX);
         memcpy(bytes + i, &word, nbytes - i < 8 ? (size_t)(nbytes - i) : 8);
+    }
+}
+
+/* Elements of a type that is cast are those on which casts differ, by turns. */
+static void randomize_elements(checker *c, const element_ops *v, uint8_t *bytes, uint64_t nbytes)
+{
+    const uint64_t each = dtype_get(v->from)->itemsize_bytes;
+    if (v->from == v->to || draw(c, 2) == 0) {
+        randomize(c, bytes, nbytes);
+        return;
+    }
+    uint64_t number = draw(c, 1 << 20);
+    for (uint64_t i = 0; i + each <= nbytes; i += each) {
+        const uint64_t bits = cast_edge(v->from, number++, &c->state);
+        memcpy(bytes + i, &bits, each);
     }
 }
 
@@ -131,7 +147,8 @@ static void fill_span(checker *c)
         at += n;
         c->boxes++;
     }
-    must(c, gpu_worker_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
+    const gpu_worker_out out = {.span = c->memory, .to = SPAN_NBYTES};
+    must(c, gpu_worker_finish(c->lane, &out, &lost, &intact, &err), &err);
     compare(c, lost, 0, intact);
 }
 
@@ -153,7 +170,7 @@ static void place_boxes(checker *c)
             break;
         must(c, gpu_worker_reserve(c->lane, src_span, draw(c, 16), 1, 3 * s.ndim, &buffer, &err),
              &err);
-        randomize(c, buffer, src_span);
+        randomize_elements(c, &v, buffer, src_span);
         gpu_worker_put(c->lane, &v, &s, at, buffer);
         if (element_ops_is_copy(&v))
             strided_copy(&s, dtype_get(v.from)->itemsize_bytes, c->want + at, buffer);
@@ -162,7 +179,8 @@ static void place_boxes(checker *c)
         c->boxes++;
         c->bytes += dst_span;
     }
-    must(c, gpu_worker_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
+    const gpu_worker_out out = {.span = c->memory, .to = SPAN_NBYTES};
+    must(c, gpu_worker_finish(c->lane, &out, &lost, &intact, &err), &err);
     compare(c, lost, want_lost, intact);
 }
 

@@ -235,6 +235,12 @@ int gpu_launch_sum(void *stream, gpu_address at, uint64_t nbytes, gpu_address su
     return begin(device_of(stream));
 }
 
+int gpu_launch_crc(void *stream, const gpu_crc *c, gpu_address crc)
+{
+    (void)c, (void)crc;
+    return begin(device_of(stream));
+}
+
 int gpu_launch_check(void)
 {
     return begin(current);

@@ -127,6 +127,9 @@ static bool do_one(fake_gpu *f, const fake_op *op)
     case FAKE_PLACE:
         fake_launch(f, &op->place);
         break;
+    case FAKE_CRC:
+        fake_crc(f, op->at, op->nbytes, op->other_at);
+        break;
     default:
         sum_now(f, op);
     }
@@ -229,6 +232,14 @@ static fsdpck_status fake_sum(gpu_stream *s, gpu_address at, uint64_t nbytes, gp
 {
     const fake_op op = {.call = FAKE_SUM, .other_at = sum, .at = at, .nbytes = nbytes};
     MUST(at % 8 == 0 && sum % 8 == 0);
+    return enqueue(s, &op, err);
+}
+
+static fsdpck_status add_crc(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address crc,
+                             fsdpck_error *err)
+{
+    const fake_op op = {.call = FAKE_CRC, .other_at = crc, .at = at, .nbytes = nbytes};
+    MUST(nbytes > 0 && crc % 8 == 0);
     return enqueue(s, &op, err);
 }
 
@@ -410,6 +421,7 @@ void fake_gpu_init(fake_gpu *f)
         .zero = fake_zero,
         .place = fake_place,
         .add_sum = fake_sum,
+        .add_crc = add_crc,
         .mark = fake_mark,
         .wait = fake_wait,
         .is_done = fake_is_done,

@@ -30,6 +30,7 @@ typedef enum fake_call {
     FAKE_ZERO,
     FAKE_PLACE,
     FAKE_SUM,
+    FAKE_CRC,
     FAKE_MARK,
     FAKE_WAIT,
     FAKE_OTHER, /* of fake_gpu_handle; like is_done, whose number of calls depends on time, it
@@ -119,5 +120,6 @@ uint8_t *fake_device_bytes(fake_gpu *f, gpu_address at, uint64_t nbytes);
 
 /* fake_gpu_launch.c */
 void fake_launch(fake_gpu *f, const gpu_batch *p);
+void fake_crc(fake_gpu *f, gpu_address at, uint64_t nbytes, gpu_address crc);
 
 #endif

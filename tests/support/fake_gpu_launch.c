@@ -1,7 +1,9 @@
 /* Launches of a simulated GPU: gpu_body.h as its threads run it, or separate code. */
 #include <string.h>
 
+#include "base/crc.h"
 #include "kernels/gpu_body.h"
+#include "kernels/gpu_crc_body.h"
 #include "state/cast.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/must.h"
@@ -10,20 +12,31 @@
 typedef struct launch {
     const gpu_batch *p;
     const gpu_box *boxes;
-    const uint64_t *dims;
+    const gpu_dim *dims;
     const uint8_t *src;
     uint8_t *dst;
     uint64_t *lost;
 } launch;
 
+static uint32_t find_box(const launch *l, uint32_t task)
+{
+    gpu_search search = {0, l->p->count};
+    while (search.count > 1) {
+        uint32_t number = 0;
+        for (uint32_t thread = 0; thread < GPU_THREADS; thread++)
+            number += gpu_search_compare(&search, l->boxes, task, thread, GPU_THREADS);
+        gpu_search_narrow(&search, number, GPU_THREADS);
+    }
+    return search.first;
+}
+
 static void place_by_bodies(const launch *l)
 {
     uint64_t lost = 0;
     for (uint32_t task = 0; task < l->p->tasks; task++) {
-        const uint32_t box = gpu_find_box(l->boxes, l->p->count, task);
+        const gpu_box *box = l->boxes + find_box(l, task);
         for (uint32_t thread = 0; thread < GPU_THREADS; thread++)
-            lost +=
-                gpu_run_task(l->boxes + box, l->dims, l->src, l->dst, task, thread, GPU_THREADS);
+            lost += gpu_run_task(box, l->dims, l->src, l->dst, task, thread, GPU_THREADS);
     }
     *l->lost += lost;
 }
@@ -70,24 +83,55 @@ static void place_by_reference(const launch *l)
 {
     for (uint32_t i = 0; i < l->p->count; i++) {
         const gpu_box *b = &l->boxes[i];
-        const uint64_t *dims = l->dims + b->dims_at;
+        const gpu_dim *dims = l->dims + b->dims_at;
         uint64_t at[GPU_DIMS_MAX] = {0};
         const size_t unit = b->way == GPU_WAY_ROWS ? 1 : (size_t)1 << b->dst_log2;
         for (uint64_t n = 0; n < b->nelems; n++) {
             const uint8_t *src = l->src + b->src;
             uint8_t *dst = l->dst + b->dst;
             for (unsigned d = 0; d < b->ndim; d++) {
-                src += at[d] * dims[b->ndim + d];
-                dst += at[d] * dims[2 * b->ndim + d];
+                src += at[d] * dims[d].src;
+                dst += at[d] * dims[d].dst;
             }
-            if (b->way == GPU_WAY_CONVERT)
+            if (b->way >= GPU_WAY_CHANGE)
                 *l->lost += convert_one(b, dst, src);
             else
                 memcpy(dst, src, unit);
-            for (unsigned d = b->ndim; d-- > 0 && ++at[d] == dims[d];)
+            for (unsigned d = b->ndim; d-- > 0 && ++at[d] == dims[d].size;)
                 at[d] = 0;
         }
     }
+}
+
+static uint64_t crc_by_bodies(const gpu_crc *c, const uint8_t *bytes)
+{
+    uint64_t table[256], sums[GPU_CRC_THREADS], crc = 0;
+    for (uint32_t i = 0; i < 256; i++)
+        table[i] = gpu_crc_entry(c, i);
+    for (uint32_t block = 0; block < c->blocks; block++) {
+        for (uint32_t t = 0; t < GPU_CRC_THREADS; t++)
+            sums[t] = gpu_crc_words(c, table, bytes, block, t);
+        for (unsigned level = 0; level < GPU_CRC_LEVELS; level++)
+            for (uint32_t t = 0; t < gpu_crc_pairs(level); t++) {
+                uint64_t *pair = sums + gpu_crc_pair(level, t);
+                *pair = gpu_crc_join(c, level, pair);
+            }
+        crc ^= gpu_crc_block(c, sums[0], block);
+    }
+    return crc;
+}
+
+void fake_crc(fake_gpu *f, gpu_address at, uint64_t nbytes, gpu_address crc)
+{
+    gpu_crc c;
+    uint64_t *word = (uint64_t *)(void *)fake_device_bytes(f, crc, 8);
+    MUST(gpu_crc_prepare(&c, at, nbytes));
+    (void)fake_device_bytes(f, c.at, c.count * 8);
+    if (f->bodies)
+        *word ^= crc_by_bodies(&c, fake_device_bytes(f, c.at, 8));
+    else
+        *word ^= crc64_shift(crc64_raw(0, fake_device_bytes(f, at, nbytes), nbytes),
+                             (8 - (at + nbytes) % 8) % 8);
 }
 
 static void note_least(atomic_uint_fast64_t *least, uint64_t value)
@@ -102,13 +146,13 @@ static void check_boxes(fake_gpu *f, const launch *l)
 {
     for (uint32_t i = 0; i < l->p->count; i++) {
         const gpu_box *b = &l->boxes[i];
-        const uint64_t *dims = l->dims + b->dims_at;
+        const gpu_dim *dims = l->dims + b->dims_at;
         const uint64_t unit = b->way == GPU_WAY_ROWS ? 1 : (uint64_t)1 << b->dst_log2;
-        const bool converts = b->way == GPU_WAY_CONVERT;
+        const bool converts = b->way >= GPU_WAY_CHANGE;
         uint64_t src = converts ? b->from_nbytes : unit, dst = converts ? b->to_nbytes : unit;
         for (unsigned d = 0; d < b->ndim; d++) {
-            src += (dims[d] - 1) * dims[b->ndim + d];
-            dst += (dims[d] - 1) * dims[2 * b->ndim + d];
+            src += (uint64_t)(dims[d].size - 1) * dims[d].src;
+            dst += (uint64_t)(dims[d].size - 1) * dims[d].dst;
         }
         if (converts)
             note_least(&f->convert_align, (uint64_t)1 << b->src_log2);
@@ -122,7 +166,7 @@ void fake_launch(fake_gpu *f, const gpu_batch *p)
     const launch l = {.p = p,
                       .boxes = (const gpu_box *)(void *)fake_device_bytes(
                           f, p->boxes, p->count * sizeof(gpu_box)),
-                      .dims = (const uint64_t *)(void *)fake_device_bytes(f, p->dims, 1),
+                      .dims = (const gpu_dim *)(void *)fake_device_bytes(f, p->dims, 1),
                       .src = fake_device_bytes(f, p->src, 1),
                       .dst = fake_device_bytes(f, p->dst, 1),
                       .lost = (uint64_t *)(void *)fake_device_bytes(f, p->lost, 8)};

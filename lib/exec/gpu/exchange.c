@@ -222,7 +222,12 @@ static fsdpck_status make_message(worker *w, const round_tile *tile, const round
                                   gpu_address at, fsdpck_error *err)
 {
     const message m = {tile->range, tile->rank, n->nbytes, w->memory};
-    const engine_fill f = {gather_message, sum_message, &m, w->memory, w->memory + n->nbytes, true};
+    const engine_fill f = {.gather = gather_message,
+                           .sum = sum_message,
+                           .ctx = &m,
+                           .begin = w->memory,
+                           .end = w->memory + n->nbytes,
+                           .stays = true};
     const uint64_t tiles = w->stats.gpu_tiles;
     w->gather.base = w->memory;
     gpu_worker_set_output(w->of_engine->gpu_worker, at);

@@ -93,11 +93,49 @@ static fsdpck_status gather_tile(worker *w, const void *ctx, fsdpck_error *err)
     return f->all ? gather_range(w, f->range, err) : gather_parts(w, f->range, false, err);
 }
 
+/* CRC of the device's part of a tile; those of long parts are kept for its digests. */
+static uint64_t crc_of_tile(worker *w, const void *ctx)
+{
+    const tile_fill *f = ctx;
+    const uint8_t *tile = w->tile + w->at;
+    const uint64_t origin = f->range->begin;
+    tile_parts *parts = &w->parts;
+    tile_walk walk;
+    const range_part *part;
+    uint64_t crc = 0, done = f->begin;
+    parts->crc_count = 0;
+    tile_parts_begin(&walk, parts);
+    while ((part = tile_parts_next(&walk)) != NULL && parts->crc_count < TILE_CRCS) {
+        const uint64_t nbytes = part->end - part->begin;
+        if (part->kind != RANGE_PART_CHUNK || nbytes < CHECKSUM_ALONE_NBYTES ||
+            (!f->all &&
+             exec_elements_are_plain(w->x, part->chunk, part->first_elem, part->end_elem)))
+            continue;
+        const uint64_t raw = crc64_raw(0, tile + (part->begin - origin), nbytes);
+        parts->crcs[parts->crc_count++] = (tile_crc){part->begin, raw};
+        crc = crc64_raw(crc, tile + (done - origin), part->begin - done);
+        crc = crc64_shift(crc, nbytes) ^ raw;
+        done = part->end;
+    }
+    return crc64_raw(crc, tile + (done - origin), f->end - done);
+}
+
 static uint64_t sum_range_bytes(worker *w, const void *ctx)
 {
     const output_range *range = ((const tile_fill *)ctx)->range;
     fill_non_chunks(w, range);
     return crc64_update(0, w->tile + w->at, range->end - range->begin);
+}
+
+typedef struct out_crc {
+    worker *w;
+    const engine_fill *f;
+} out_crc;
+
+static uint64_t crc_of_out(void *ctx)
+{
+    const out_crc *c = ctx;
+    return c->f->crc(c->w, c->f->ctx);
 }
 
 static fsdpck_status fill_once(worker *w, const engine_fill *f, bool *intact, fsdpck_error *err)
@@ -110,11 +148,14 @@ static fsdpck_status fill_once(worker *w, const engine_fill *f, bool *intact, fs
     w->place = &place_by_threads;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
+    const bool stays = f->stays && !gpu_worker_had_new_kinds(w->of_engine->gpu_worker);
+    const gpu_worker_out out = {.span = stays ? NULL : w->memory,
+                                .from = (uint64_t)(f->begin - w->memory),
+                                .to = (uint64_t)(f->end - w->memory),
+                                .crc = f->crc != NULL ? crc_of_out : NULL,
+                                .ctx = &(out_crc){w, f}};
     if (st == FSDPCK_OK)
-        st = gpu_worker_finish(
-            w->of_engine->gpu_worker,
-            f->stays && !gpu_worker_had_new_kinds(w->of_engine->gpu_worker) ? NULL : w->memory,
-            (uint64_t)(f->begin - w->memory), (uint64_t)(f->end - w->memory), &lost, intact, err);
+        st = gpu_worker_finish(w->of_engine->gpu_worker, &out, &lost, intact, err);
     if (st == FSDPCK_OK && *intact)
         w->stats.cast_overflows += lost;
     return st;
@@ -181,10 +222,13 @@ fsdpck_status fill_tile_by_gpu(worker *w, const output_range *range, bool *done,
         return FSDPCK_OK;
     const engine_fill f = {gather_tile,
                            sum_range_bytes,
+                           crc_of_tile,
                            &tile,
                            w->tile + w->at + (tile.begin - range->begin),
                            w->tile + w->at + (tile.end - range->begin),
                            false};
     RETURN_IF(fill_try_gpu(w, &f, done, err));
+    if (!*done)
+        w->parts.crc_count = 0;
     return *done && tile.any_plain ? gather_parts(w, range, true, err) : FSDPCK_OK;
 }

@@ -3,15 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/status.h"
 #include "exec/exec_internal.h"
 #include "exec/gpu/gpu_dtype.h"
 #include "state/dtype.h"
 
-/* A box of ndim dims may take one dim more, see gpu_box_prepare. */
-#define GPU_WORKER_DIMS (GATHER_DIMS + 3 * GATHER_READ_OPS)
+/* Words of GATHER_DIMS are three a dim. A box of ndim dims may take one dim more, see gpu_box_prepare. */
+#define GPU_WORKER_DIMS (GATHER_DIMS / 3 + GATHER_READ_OPS)
 #define GPU_WORKER_LIST_NBYTES \
-    (GATHER_READ_OPS * sizeof(gpu_box) + GPU_WORKER_DIMS * sizeof(uint64_t))
+    (GATHER_READ_OPS * sizeof(gpu_box) + GPU_WORKER_DIMS * sizeof(gpu_dim))
 /* For alignment between the reads of a slot. */
 #define GPU_WORKER_SLACK_NBYTES 256u
 #define GPU_WORKER_ALIGN        256u
@@ -47,7 +48,7 @@ struct gpu_worker {
     uint8_t *kinds;                      /* that were compared */
     uint8_t new_kinds[GPU_KINDS_NBYTES]; /* of them: by this tile */
     gpu_box boxes[GATHER_READ_OPS];
-    uint64_t dims[GPU_WORKER_DIMS];
+    gpu_dim dims[GPU_WORKER_DIMS];
 };
 
 static uint64_t align_up(uint64_t at, uint64_t to)
@@ -177,7 +178,7 @@ fsdpck_status gpu_worker_reserve(gpu_worker *l, uint64_t nbytes, uint64_t like, 
     uint64_t at = align_up(l->used, 16) + like % 16;
     if (at + nbytes > l->staging_nbytes + GPU_WORKER_SLACK_NBYTES ||
         l->box_count + boxes > GATHER_READ_OPS ||
-        l->dims_count + 3 * boxes + dims > GPU_WORKER_DIMS) {
+        l->dims_count + boxes + dims / 3 > GPU_WORKER_DIMS) {
         RETURN_IF(submit(l, err));
         at = like % 16;
     }
@@ -226,7 +227,7 @@ static void put(gpu_worker *l, const gpu_copy *copy)
     box->first_task = l->tasks;
     box->dims_at = l->dims_count;
     l->tasks += box->tasks;
-    l->dims_count += 3u * box->ndim;
+    l->dims_count += box->ndim;
     l->box_count++;
 }
 
@@ -280,8 +281,30 @@ void gpu_worker_put_run(gpu_worker *l, uint64_t dst_at, const uint8_t *src, uint
     put(l, &copy);
 }
 
-fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uint64_t to,
-                                uint64_t *lost, bool *intact, fsdpck_error *err)
+static fsdpck_status copy_out(gpu_worker *l, const gpu_worker_out *out, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    const uint64_t begin = out->from - out->from % 16;
+    if (out->span == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(calls->add_crc(l->stream, l->to + out->from, out->to - out->from,
+                             l->counts + COUNT_OUT * sizeof(uint64_t), err));
+    return calls->copy_out(l->stream, out->span + begin, l->to + begin, out->to - begin, err);
+}
+
+/* The device's CRC has zeros up to a multiple of 8. */
+static bool out_is_intact(const gpu_worker *l, const gpu_worker_out *out)
+{
+    if (out->span == NULL)
+        return true;
+    const uint64_t crc = out->crc != NULL
+                             ? out->crc(out->ctx)
+                             : crc64_raw(0, out->span + out->from, out->to - out->from);
+    return crc64_shift(crc, (8 - out->to % 8) % 8) == l->counts_here[COUNT_OUT];
+}
+
+fsdpck_status gpu_worker_finish(gpu_worker *l, const gpu_worker_out *out, uint64_t *lost,
+                                bool *intact, fsdpck_error *err)
 {
     const gpu_calls *calls = l->gpu->calls;
     *lost = 0;
@@ -292,12 +315,7 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     RETURN_IF(submit(l, err));
     if (!l->any)
         return FSDPCK_OK;
-    from -= from % 16;
-    if (span != NULL) {
-        RETURN_IF(calls->add_sum(l->stream, l->to + from, to - from,
-                                 l->counts + COUNT_OUT * sizeof(uint64_t), err));
-        RETURN_IF(calls->copy_out(l->stream, span + from, l->to + from, to - from, err));
-    }
+    RETURN_IF(copy_out(l, out, err));
     RETURN_IF(
         calls->copy_out(l->stream, l->counts_here, l->counts, COUNTS * sizeof(uint64_t), err));
     RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
@@ -305,7 +323,7 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     *lost = l->counts_here[COUNT_LOST];
     *intact = l->counts_here[COUNT_IN] == l->sum_in &&
               l->counts_here[COUNT_RECEIVED] == l->counts_here[COUNT_EXPECTED] &&
-              (span == NULL || l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from));
+              out_is_intact(l, out);
     for (unsigned i = 0; !*intact && i < GPU_KINDS_NBYTES; i++) /* new again in the next try */
         (void)__atomic_fetch_and(&l->kinds[i], (uint8_t)~l->new_kinds[i], __ATOMIC_RELAXED);
     return FSDPCK_OK;

@@ -7,7 +7,7 @@
  *             RETURN_IF(gpu_worker_reserve(l, nbytes, like, boxes, dims, &buffer, err));
  *             read nbytes to buffer;
  *             gpu_worker_put(l, &convert, &strided, dst_at, src_in_buffer);   // boxes times at most
- *         RETURN_IF(gpu_worker_finish(l, base, from, to, &lost, &intact, err));
+ *         RETURN_IF(gpu_worker_finish(l, &out, &lost, &intact, err));
  *     gpu_worker_free(l);
  *
  * Reads go to one of two buffers of pinned memory. A full buffer is copied to the device with the
@@ -15,7 +15,8 @@
  * tile, while reads continue into the other buffer. At the end the whole tile is copied back once.
  * Other workers read and write meanwhile.
  *
- * All copies to and from the device are checksummed on both sides, so a flipped bit is found. All
+ * All copies to and from the device are checksummed on both sides, so a flipped bit is found. Data from
+ * the device has a CRC-64, which serves the digests too: the host reads each byte once. All
  * memory is bounded, on the device and on the host.
  *
  * Bytes of other ranks come over the network to the device (exchange.h), and those for other ranks
@@ -40,7 +41,7 @@ typedef struct gpu_worker gpu_worker;
 uint64_t gpu_worker_host_nbytes(uint64_t staging_nbytes);
 
 /* A bit for each kind of boxes: how they are copied, from which type to which. */
-#define GPU_KINDS_NBYTES (4u * 16u * 16u / 8u)
+#define GPU_KINDS_NBYTES (GPU_WAYS * 16u * 16u / 8u)
 
 /* kinds: GPU_KINDS_NBYTES that were zeroed, which several may share: the tile that first has boxes of a kind
  * is told so. tile_span: bytes of the span that destinations refer to. `pinned` has gpu_worker_host_nbytes and
@@ -52,7 +53,7 @@ void gpu_worker_free(gpu_worker *l);
 
 fsdpck_status gpu_worker_begin(gpu_worker *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Reserves at most staging_nbytes, for at most `boxes` boxes of `dims` dims in total
+/* Reserves at most staging_nbytes, for at most `boxes` boxes of `dims` words of dims in total, three a dim
  * (GATHER_READ_OPS and GATHER_DIMS at most). `like`: the main destination in the span, for equal
  * alignment. */
 fsdpck_status gpu_worker_reserve(gpu_worker *l, uint64_t nbytes, uint64_t like, unsigned boxes,
@@ -65,11 +66,20 @@ void gpu_worker_put(gpu_worker *l, const element_ops *c, const strided *s, uint6
 /* The same for contiguous bytes. */
 void gpu_worker_put_run(gpu_worker *l, uint64_t dst_at, const uint8_t *src, uint64_t nbytes);
 
-/* Copies bytes [from, to) of the span to `span` in pinned memory, with up to 15 bytes before them;
- * nothing if no box was put or span is NULL. *lost: overflows, as from element_ops_box. *intact is
- * false if a copy changed bytes. */
-fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uint64_t to,
-                                uint64_t *lost, bool *intact, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Bytes [from, to) of the span, which are copied to `span` in pinned memory, with up to 15 bytes before
+ * them. span NULL: nothing is copied. */
+typedef struct gpu_worker_out {
+    uint8_t *span;
+    uint64_t from, to;
+    /* Their raw CRC-64, when they are there; NULL: computed by gpu_worker_finish. */
+    uint64_t (*crc)(void *ctx);
+    void *ctx;
+} gpu_worker_out;
+
+/* Copies nothing if no box was put. *lost: overflows, as from element_ops_box. *intact is false if a copy
+ * changed bytes. */
+fsdpck_status gpu_worker_finish(gpu_worker *l, const gpu_worker_out *out, uint64_t *lost,
+                                bool *intact, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Uses other device memory of tile_span, at a multiple of 256, instead of the GPU worker's own; 0:
  * its own again. */

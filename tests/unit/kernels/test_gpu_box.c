@@ -2,7 +2,9 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
+#include "base/crc.h"
 #include "kernels/gpu_body.h"
+#include "kernels/gpu_crc_body.h"
 #include "state/element_ops.h"
 
 #define MEMORY_NBYTES ((size_t)3 << 20)
@@ -13,7 +15,7 @@ typedef struct bench {
     uint8_t *src, *dst, *want;
     uint8_t *scratch;
     gpu_box boxes[BOXES_MAX];
-    uint64_t dims[BOXES_MAX * 3 * 9];
+    gpu_dim dims[BOXES_MAX * 9];
     uint32_t count, dims_count, tasks;
     uint64_t want_lost;
 } bench;
@@ -43,14 +45,26 @@ static void begin(bench *b, uint64_t seed)
     memset(b->want, 0x5A, MEMORY_NBYTES);
 }
 
+static uint32_t find_box(const gpu_box *boxes, uint32_t count, uint32_t task, uint32_t nthreads)
+{
+    gpu_search search = {0, count};
+    while (search.count > 1) {
+        uint32_t number = 0;
+        for (uint32_t t = 0; t < nthreads; t++)
+            number += gpu_search_compare(&search, boxes, task, t, nthreads);
+        gpu_search_narrow(&search, number, nthreads);
+    }
+    return search.first;
+}
+
 /* All tasks, by so many threads each; places must then be equal, and nothing else touched. */
 static void run(bench *b, uint32_t nthreads)
 {
     uint64_t lost = 0;
     for (uint32_t task = b->tasks; task-- > 0;) {
-        const uint32_t box = gpu_find_box(b->boxes, b->count, task);
+        const gpu_box *box = &b->boxes[find_box(b->boxes, b->count, task, nthreads)];
         for (uint32_t t = 0; t < nthreads; t++)
-            lost += gpu_run_task(&b->boxes[box], b->dims, b->src, b->dst, task, t, nthreads);
+            lost += gpu_run_task(box, b->dims, b->src, b->dst, task, t, nthreads);
     }
     for (size_t i = 0; memcmp(b->dst, b->want, MEMORY_NBYTES) != 0 && i < MEMORY_NBYTES; i++)
         cr_assert_eq(b->dst[i], b->want[i], "byte %zu", i);
@@ -82,7 +96,7 @@ static bool add(bench *b, const element_ops *c, const strided *s, uint64_t src, 
     box->first_task = b->tasks;
     box->dims_at = b->dims_count;
     b->tasks += box->tasks;
-    b->dims_count += 3u * box->ndim;
+    b->dims_count += box->ndim;
     b->count++;
     if (element_ops_is_copy(c))
         strided_copy(s, copy.from_nbytes, b->want + dst, b->src + src);
@@ -176,7 +190,7 @@ Test(gpu_box, what_is_too_large_is_refused)
 {
     const uint64_t sizes[2] = {1 << 20, 1 << 20};
     const uint64_t strides[2] = {1 << 20, 1};
-    uint64_t dims[9];
+    gpu_dim dims[3];
     gpu_box box;
     const gpu_copy c = {.ndim = 2,
                         .sizes = sizes,
@@ -223,6 +237,44 @@ Test(gpu_box, a_sum_sees_one_bit_of_several_words)
             stuck[i] = words[i] | (uint64_t)1 << bit;
         cr_expect(memcmp(stuck, words, sizeof words) == 0 || gpu_sum(stuck, sizeof stuck) != sum);
     }
+}
+
+static uint64_t crc_by_threads(const gpu_crc *c, const uint8_t *bytes)
+{
+    uint64_t table[256], sums[GPU_CRC_THREADS], crc = 0;
+    for (uint32_t i = 0; i < 256; i++)
+        table[i] = gpu_crc_entry(c, i);
+    for (uint32_t block = c->blocks; block-- > 0;) {
+        for (uint32_t t = 0; t < GPU_CRC_THREADS; t++)
+            sums[t] = gpu_crc_words(c, table, bytes, block, t);
+        for (unsigned level = 0; level < GPU_CRC_LEVELS; level++)
+            for (uint32_t t = gpu_crc_pairs(level); t-- > 0;)
+                sums[gpu_crc_pair(level, t)] =
+                    gpu_crc_join(c, level, sums + gpu_crc_pair(level, t));
+        crc ^= gpu_crc_block(c, sums[0], block);
+    }
+    return crc;
+}
+
+Test(gpu_box, a_crc_is_that_of_the_processor)
+{
+    static const uint64_t lengths[] = {1,     2,     7,     8,      9,      15,     16,     17,
+                                       2047,  2048,  2049,  65535,  65536,  65537,  131072, 131077,
+                                       70001, 99999, 12345, 524288, 720003, 655360, 3,      5};
+    static uint8_t bytes[800000] __attribute__((aligned(16)));
+    bench b = {.state = 3};
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)draw(&b, 256);
+    for (unsigned i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const uint64_t skip = i % 11, n = lengths[i];
+        gpu_crc c;
+        cr_assert(gpu_crc_prepare(&c, 4096 + skip, n));
+        cr_assert_eq(c.at, 4096 + skip / 8 * 8);
+        const uint64_t zeros = (8 - (skip + n) % 8) % 8;
+        cr_assert_eq(crc_by_threads(&c, bytes + skip / 8 * 8),
+                     crc64_shift(crc64_raw(0, bytes + skip, n), zeros), "%u bytes", (unsigned)n);
+    }
+    cr_assert_not(gpu_crc_prepare(&(gpu_crc){0}, 0, (uint64_t)1 << 40));
 }
 
 Test(gpu_box, a_device_is_opened_or_its_lack_explained)
