@@ -1,7 +1,7 @@
 /* Finds sets of files whose tiles are filled together. */
 #include "exec/tile_set.h"
 
-/* Places of a file where its reads are looked at, and parts at each. */
+/* Places of a file where its reads are sampled, and parts at each. */
 #define SAMPLE_PLACES 8u
 #define SAMPLE_PARTS  4u
 #define SAMPLE_READS  64u
@@ -122,7 +122,7 @@ static bool overlap(const file_sample *a, const file_sample *b)
     return false;
 }
 
-/* Whether sets are possible: only threads fill them, and only with what is read as it is needed. */
+/* Whether sets are possible: only threads fill them, and only from plain reads. */
 static bool takes_sets(const struct exec *x)
 {
     return !x->engine->whole_tiles && !x->any_across && x->streams.count == 0 &&
