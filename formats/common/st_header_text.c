@@ -105,6 +105,16 @@ static fsdpck_status read_metadata(parser *p, fsdpck_error *err)
 
 /* --- one entry --- */
 
+static bool is_between(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ',';
+}
+
+static bool begins_number(char c)
+{
+    return (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+}
+
 /* Next number of an array, or *end. A token that begins like a number but is invalid in JSON (01,
  * +1) counts as a bad number, not as bad JSON. */
 static fsdpck_status next_number(parser *p, bool of_shape, uint64_t *number, bool *end,
@@ -112,9 +122,9 @@ static fsdpck_status next_number(parser *p, bool of_shape, uint64_t *number, boo
 {
     json_reader *r = &p->json;
     size_t at = r->at;
-    while (at < r->nbytes && strchr(" \t\r\n,", r->text[at]) != NULL)
+    while (at < r->nbytes && is_between(r->text[at]))
         at++;
-    const bool numeric = at < r->nbytes && strchr("+-.0123456789", r->text[at]) != NULL;
+    const bool numeric = at < r->nbytes && begins_number(r->text[at]);
     json_token t;
     r->finding = numeric ? FSDPCK_FINDING_ST_NUMBER : FSDPCK_FINDING_ST_JSON;
     const fsdpck_status st = json_next(r, &t, err);

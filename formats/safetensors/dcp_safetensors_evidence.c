@@ -24,19 +24,20 @@ static void join(shards_evidence *e, uint32_t a, uint32_t b)
     *VEC_AT(&e->parent, uint32_t, x > y ? x : y) = x < y ? x : y;
 }
 
-static shard_name name_of(const st_files *s, size_t index)
+static const shard_name *name_of(const shards_evidence *e, size_t index)
 {
-    shard_name parts;
-    (void)shard_name_parse(st_files_name(s, index), &parts);
-    return parts;
+    return VEC_AT(&e->names, const shard_name, index);
 }
 
 static fsdpck_status gather_ranks(shards_evidence *e, const st_files *s, fsdpck_error *err)
 {
     uint32_t highest = 0;
+    shard_name *names = vec_push_n(&e->names, st_files_count(s), err);
+    if (names == NULL)
+        return FSDPCK_LIMIT;
     for (size_t i = 0; i < st_files_count(s); i++) {
-        const shard_name n = name_of(s, i);
-        highest = n.rank_number > highest ? n.rank_number : highest;
+        (void)shard_name_parse(st_files_name(s, i), &names[i]);
+        highest = names[i].rank_number > highest ? names[i].rank_number : highest;
     }
     uint32_t *parent = vec_push_n(&e->parent, (size_t)highest + 1, err);
     shards_rank *seen = vec_push_n(&e->seen, (size_t)highest + 1, err);
@@ -45,7 +46,7 @@ static fsdpck_status gather_ranks(shards_evidence *e, const st_files *s, fsdpck_
     for (uint32_t r = 0; r <= highest; r++)
         parent[r] = r;
     for (size_t i = 0; i < st_files_count(s); i++)
-        seen[name_of(s, i).rank_number].files++;
+        seen[names[i].rank_number].files++;
     return FSDPCK_OK;
 }
 
@@ -131,11 +132,11 @@ static void gather_places(shards_evidence *e, const st_files *s)
     for (size_t i = 0; i < shards_global_count(e->global); i++) {
         shards_global_get(e->global, s, i, &shard);
         shards_spread *t = VEC_AT(&e->tensors, shards_spread, shard.tensor);
-        const shard_name n = name_of(s, shard.file);
-        if (t->rank_number != 0)
-            join(e, t->rank_number, n.rank_number);
-        t->rank_number = n.rank_number;
-        t->file_number = n.file_number;
+        const shard_name *n = name_of(e, shard.file);
+        if (t->rank_number != 0 && t->rank_number != n->rank_number)
+            join(e, t->rank_number, n->rank_number);
+        t->rank_number = n->rank_number;
+        t->file_number = n->file_number;
     }
 }
 
@@ -252,7 +253,7 @@ static void gather_members(shards_evidence *e, const st_files *s)
         for (unsigned d = 0; shard.nelems > 0 && d < shard.ndim; d++)
             moved += shard.offsets[d] > 0;
         if (shard.nelems > 0 && moved == 0 && t->shards > 1)
-            seen[name_of(s, shard.file).rank_number].begins = true;
+            seen[name_of(e, shard.file)->rank_number].begins = true;
     }
 }
 
@@ -277,8 +278,8 @@ static fsdpck_status gather_files(shards_evidence *e, const st_files *s, fsdpck_
     if (all == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < st_files_count(s); i++) {
-        const shard_name n = name_of(s, i);
-        all[i] = (held){shards_evidence_root(e, n.rank_number), n.file_number, 1};
+        const shard_name *n = name_of(e, i);
+        all[i] = (held){shards_evidence_root(e, n->rank_number), n->file_number, 1};
     }
     qsort(all, e->files.count, sizeof *all, by_root_and_file);
     for (size_t i = 0; i < e->files.count; i++) {
@@ -325,6 +326,7 @@ fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g,
 {
     *e = (shards_evidence){
         .global = g,
+        .names = VEC_OF(shard_name, owner),
         .tensors = VEC_OF(shards_spread, owner),
         .parent = VEC_OF(uint32_t, owner),
         .seen = VEC_OF(shards_rank, owner),
@@ -343,5 +345,5 @@ fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g,
 
 void shards_evidence_release(shards_evidence *e)
 {
-    VEC_RELEASE_ALL(&e->tensors, &e->parent, &e->seen, &e->files, &e->complete);
+    VEC_RELEASE_ALL(&e->names, &e->tensors, &e->parent, &e->seen, &e->files, &e->complete);
 }

@@ -51,6 +51,7 @@ typedef struct shards_rank {
 
 typedef struct shards_evidence {
     const shards_global *global;
+    vec names;     /* shard_name: by file */
     vec tensors;   /* shards_spread: by tensor */
     vec parent;    /* uint32_t: by rank number; ranks that share a tensor have one root */
     vec seen;      /* struct shards_rank: by rank number */

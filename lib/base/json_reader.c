@@ -157,20 +157,40 @@ static size_t read_u_escape(json_reader *r, size_t at)
     return at;
 }
 
+/* What a letter after a backslash stands for; '\0': nothing. */
+static char meaning_of(char letter)
+{
+    switch (letter) {
+    case '"':
+    case '\\':
+    case '/':
+        return letter;
+    case 'b':
+        return '\b';
+    case 'f':
+        return '\f';
+    case 'n':
+        return '\n';
+    case 'r':
+        return '\r';
+    case 't':
+        return '\t';
+    default:
+        return '\0';
+    }
+}
+
 /* The escape whose backslash is at `at`. Returns the index after it, or 0. */
 static size_t read_escape(json_reader *r, size_t at)
 {
-    static const char letters[] = "\"\\/bfnrt";
-    static const char meanings[] = "\"\\/\b\f\n\r\t";
     if (r->nbytes - at < 2)
         return 0;
-    const char c = r->text[at + 1];
-    if (c == 'u')
+    if (r->text[at + 1] == 'u')
         return read_u_escape(r, at + 2);
-    const char *letter = c != '\0' ? strchr(letters, c) : NULL;
-    if (letter == NULL)
+    const char meaning = meaning_of(r->text[at + 1]);
+    if (meaning == '\0')
         return 0;
-    text_append(&r->unescaped, &meanings[letter - letters], 1);
+    text_append(&r->unescaped, &meaning, 1);
     return at + 2;
 }
 

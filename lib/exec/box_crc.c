@@ -60,6 +60,46 @@ static uint64_t run_begin(const runs *r, uint64_t number, uint64_t *left)
     return at;
 }
 
+/* Runs of at most this many bytes are summed word by word: calls for so few bytes take longer. */
+#define WORDS_RUN_MAX 40u
+/* Fewer words than this are one sum. */
+#define SUMS_COUNT_MIN 1024u
+
+/* Words at the same place of `count` runs. Each is (load << up) & mask. */
+typedef struct word_column {
+    const uint8_t *bytes;
+    uint64_t run;
+    uint64_t count;
+    uint64_t mask;
+    unsigned up;
+} word_column;
+
+static inline uint64_t word_at(const word_column *c, uint64_t i)
+{
+    return load_le64(c->bytes + i * c->run) << c->up & c->mask;
+}
+
+/* Sum of the words, each moved by the step from the next one. Four sums at a time: each waits for its last value. */
+static uint64_t sum_words(const crc64_shifter *step, uint64_t step_nbytes, const word_column *c)
+{
+    const uint64_t quarter = c->count >= SUMS_COUNT_MIN ? c->count / 4 : 0;
+    uint64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    for (uint64_t i = 0; i < quarter; i++) {
+        s0 = crc64_shift_by(step, s0) ^ word_at(c, i);
+        s1 = crc64_shift_by(step, s1) ^ word_at(c, quarter + i);
+        s2 = crc64_shift_by(step, s2) ^ word_at(c, 2 * quarter + i);
+        s3 = crc64_shift_by(step, s3) ^ word_at(c, 3 * quarter + i);
+    }
+    for (uint64_t i = 4 * quarter; i < c->count; i++)
+        s3 = crc64_shift_by(step, s3) ^ word_at(c, i);
+    if (quarter == 0)
+        return s3;
+    const uint64_t power = crc64_power(step_nbytes * quarter);
+    const uint64_t last = crc64_power(step_nbytes * (c->count - 3 * quarter));
+    const uint64_t first = crc64_multiply(crc64_multiply(s0, power) ^ s1, power) ^ s2;
+    return crc64_multiply(first, last) ^ s3;
+}
+
 /* A run of at most 8 bytes as the word whose raw CRC, moved down by 8 bytes, it is. */
 static uint64_t thin_word(const uint8_t *bytes, uint64_t nbytes)
 {
@@ -69,22 +109,40 @@ static uint64_t thin_word(const uint8_t *bytes, uint64_t nbytes)
     return word;
 }
 
+/* Runs of at most 8 bytes. */
+static uint64_t thin_row_crc(const runs *r, const crc64_shifter *step, const uint8_t *bytes,
+                             uint64_t count)
+{
+    const uint64_t after = 7 / r->run; /* runs without 8 bytes from their begin on */
+    const uint64_t full = count > after ? count - after : 0;
+    const word_column c = {bytes, r->run, full, UINT64_MAX, (unsigned)(8 * (8 - r->run))};
+    uint64_t sum = sum_words(step, r->strides[r->ndim - 1], &c);
+    for (uint64_t i = full; i < count; i++)
+        sum = crc64_shift_by(step, sum) ^ thin_word(bytes + i * r->run, r->run);
+    return crc64_shift(sum, 8);
+}
+
 /* Raw CRC of `count` runs of a row, the last one's end being the end of all. */
 static uint64_t row_crc(const runs *r, const crc64_shifter *step, const uint8_t *bytes,
                         uint64_t count)
 {
+    const uint64_t run = r->run, rest = run % 8, step_nbytes = r->strides[r->ndim - 1];
     uint64_t sum = 0;
-    if (r->run > 8) {
+    if (run <= 8)
+        return thin_row_crc(r, step, bytes, count);
+    if (run > WORDS_RUN_MAX) {
         for (uint64_t i = 0; i < count; i++)
-            sum = crc64_shift_by(step, sum) ^ crc64_raw(0, bytes + i * r->run, r->run);
+            sum = crc64_shift_by(step, sum) ^ crc64_raw(0, bytes + i * run, run);
         return sum;
     }
-    uint64_t i = 0;
-    for (; i * r->run + 8 <= count * r->run; i++) /* 8 bytes are there */
-        sum = crc64_shift_by(step, sum) ^ load_le64(bytes + i * r->run) << 8 * (8 - r->run);
-    for (; i < count; i++)
-        sum = crc64_shift_by(step, sum) ^ thin_word(bytes + i * r->run, r->run);
-    return crc64_shift(sum, 8);
+    for (uint64_t at = 0; at + 8 <= run; at += 8) {
+        const word_column c = {bytes + at, run, count, UINT64_MAX, 0};
+        sum ^= crc64_shift(sum_words(step, step_nbytes, &c), run - at);
+    }
+    if (rest == 0)
+        return sum;
+    const word_column c = {bytes + run - 8, run, count, UINT64_MAX << 8 * (8 - rest), 0};
+    return sum ^ crc64_shift(sum_words(step, step_nbytes, &c), 8);
 }
 
 /* A shift distance that is used repeatedly. */

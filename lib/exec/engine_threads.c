@@ -5,30 +5,13 @@
 
 #include "exec/column_group.h"
 #include "exec/exec_internal.h"
+#include "exec/tile_set.h"
 
 /* Staging that stays in the caches near the core is faster to copy out of than more of it. */
 #define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
 /* A worker's own tile of a matrix stored across: the smallest with which the matrix is read at most
  * this many times. */
 #define ACROSS_READS 4u
-
-/* Checksums of the filled tile, and the deferred bytes that depend on them. `item_begin`: this
- * worker has completed the file from there on. */
-static void checksum_range(worker *w, const output_range *range, uint64_t item_begin)
-{
-    struct exec *x = w->x;
-    const output_range done = {range->file, item_begin, range->end};
-    tile_walk walk;
-    const range_part *part;
-    if (!exec_checksums_wanted(x))
-        return;
-    exec_checksums_add_chunks(x, &w->parts, range, w->tile + w->at);
-    tile_parts_begin(&walk, &w->parts);
-    while (x->deferred_count > 0 && (part = tile_parts_next(&walk)) != NULL)
-        if (part->kind == RANGE_PART_DEFERRED)
-            exec_deferred_fill(w, part, &done, w->tile + w->at + (part->begin - range->begin));
-    exec_checksums_add_other(x, &w->parts, range, w->tile + w->at);
-}
 
 static uint64_t tensor_fill_nbytes(const struct exec *x, uint32_t target_tensor, uint64_t step)
 {
@@ -68,41 +51,6 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item, uint
     return most;
 }
 
-static uint64_t align_down(uint64_t at)
-{
-    return at - at % FILE_DIRECT_ALIGN;
-}
-
-bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *tile)
-{
-    tile->begin = tile->end;
-    const uint64_t next = align_down(tile->begin + nbytes);
-    tile->end = next > tile->begin && next < whole->end ? next : whole->end;
-    return tile->begin < whole->end;
-}
-
-fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t item_begin,
-                               bool wanted, uint64_t overflows, fsdpck_error *err)
-{
-    checksum_range(w, range, item_begin);
-    if (wanted) {
-        RETURN_IF(write_range(w, range, w->tile + w->at, err));
-        resume_record(w, range, w->tile + w->at, overflows);
-    }
-    progress_add(w->x->r.progress, range->end - range->begin);
-    return FSDPCK_OK;
-}
-
-fsdpck_status exec_finish_kept(worker *w, const output_range *range, uint64_t item_begin,
-                               const kept_range *kept, fsdpck_error *err)
-{
-    checksum_range(w, range, item_begin);
-    RETURN_IF(resume_write_others(w, range, w->tile + w->at, kept->has_others, err));
-    progress_add(w->x->r.progress, range->end - range->begin);
-    resume_count(w, range, kept);
-    return FSDPCK_OK;
-}
-
 fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
                             fsdpck_error *err)
 {
@@ -130,59 +78,35 @@ static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t it
     return FSDPCK_OK;
 }
 
-bool exec_next_range(const struct exec *x, const output_range *item, output_range *r)
-{
-    range_walk walk;
-    range_part part;
-    r->begin = r->end;
-    r->end = item->end;
-    if (x->column_groups.count == 0)
-        return r->begin < r->end;
-    range_walk_begin(&walk, x->r.plan, r);
-    while (range_walk_next(&walk, &part)) {
-        if (part.kind != RANGE_PART_CHUNK || !exec_chunk_is_grouped(x, part.chunk))
-            continue;
-        if (part.begin > r->begin) {
-            r->end = part.begin;
-            return true;
-        }
-        r->begin = part.end;
-    }
-    return r->begin < r->end;
-}
-
-/* This rank's jobs: items of the plan, then neighboring row blocks of column groups. */
+/* This rank's jobs: items of the plan, alone or in sets, then neighboring row blocks of column groups. */
 typedef struct thread_items {
     struct exec *x;
-    uint64_t items;
+    tile_sets sets;
     uint64_t row_block;
 } thread_items;
 
-uint64_t exec_own_item_count(const struct exec *x)
+static fsdpck_status run_item(worker *w, uint64_t item, fsdpck_error *err)
 {
-    return x->shared ? x->own_items.count : plan_item_count(x->r.plan);
-}
-
-uint64_t exec_own_item(const struct exec *x, uint64_t job)
-{
-    return x->shared ? *VEC_AT(&x->own_items, const uint64_t, job) : job;
-}
-
-static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
-{
-    const thread_items *s = ctx;
-    struct exec *x = s->x;
-    worker *w = x->workers[worker_index];
+    const struct exec *x = w->x;
     output_range whole;
-    if (job >= s->items)
-        return column_group_run_item(w, s->row_block + (job - s->items), err);
-    plan_get_item(x->r.plan, exec_own_item(x, job), &whole);
+    plan_get_item(x->r.plan, item, &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
     if (exec_is_joint(x, &whole))
         return FSDPCK_OK; /* see joint_tile.c */
     while (exec_next_range(x, &whole, &range))
         RETURN_IF(run_range(w, &range, whole.begin, err));
     return FSDPCK_OK;
+}
+
+static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+{
+    const thread_items *s = ctx;
+    worker *w = s->x->workers[worker_index];
+    if (job >= s->sets.jobs)
+        return column_group_run_item(w, s->row_block + (job - s->sets.jobs), err);
+    const tile_set *set = tile_sets_of_job(&s->sets, job);
+    return set->step_nbytes > 0 ? tile_set_run(w, &s->sets, set, job, err)
+                                : run_item(w, tile_set_item(s->x, &s->sets, set, job), err);
 }
 
 void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes)
@@ -208,14 +132,15 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    thread_items s = {
-        .x = x, .items = exec_own_item_count(x), .row_block = x->shared ? x->own_row_block : 0};
+    thread_items s = {.x = x, .row_block = x->shared ? x->own_row_block : 0};
     const uint64_t bands = x->shared ? x->own_row_block_count : x->column_group_items;
     bool done;
     RETURN_IF(x->engine->run_items(x, &done, err));
-    if (done)
-        s.items = 0;
-    return exec_pool_run(x, x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
+    fsdpck_status st = done ? FSDPCK_OK : tile_sets_find(&s.sets, x, err);
+    if (st == FSDPCK_OK)
+        st = exec_pool_run(x, x->nworkers, s.sets.jobs + bands, run_job, &s, x->r.cancel, err);
+    tile_sets_release(&s.sets);
+    return st;
 }
 
 /* ---- the engine of threads: the reading thread places the data ---- */

@@ -308,23 +308,24 @@ fsdpck_status resume_write_others(worker *w, const output_range *range, const ui
 /* After a range was written. `w->parts`: of the range. */
 void resume_record(worker *w, const output_range *range, const uint8_t *bytes, uint64_t overflows);
 
-/* --- engine_threads.c --- */
+/* --- tile.c --- */
 /* The next range of an item outside of column groups; the search begins at r->end. */
 bool exec_next_range(const struct exec *x, const output_range *item, output_range *r);
 /* The next tile of a range; it begins at tile->end. */
 bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *tile);
-/* Fills, checksums and writes a tile, unless an earlier run did. `item_begin`: this worker has completed the
- * file from there on. */
-fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
-                            fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The second half of it: checksums, and writes if `wanted`. `overflows`: elements of the tile that are out of
- * range of their new dtype. */
+/* After a tile is filled: checksums, and writes if `wanted`. `overflows`: elements of the tile that are out of
+ * range of their new dtype. `item_begin`: this worker has completed the file from there on. */
 fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t item_begin,
                                bool wanted, uint64_t overflows,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of a tile that is kept (exec_resume.c): checksums. */
 fsdpck_status exec_finish_kept(worker *w, const output_range *range, uint64_t item_begin,
                                const kept_range *kept, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- engine_threads.c --- */
+/* Fills, checksums and writes a tile, unless an earlier run did. */
+fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- joint_tile.c: tiles that all workers fill together --- */

@@ -17,11 +17,12 @@ import checks
 import hdf5
 import maps
 import zero
-from harness import Runner, make, prepare, remove, spread, timed, warm
+from harness import Runner, make, prepare, record, remove, spread, timed, warm
 
 
 def race(title, source, runners, rounds, check):
     kept = {}
+    load = os.getloadavg()[0]
     for number in range(rounds):
         order = runners if number % 2 == 0 else runners[::-1]
         for runner in order:
@@ -40,12 +41,13 @@ def race(title, source, runners, rounds, check):
         if number == 0 and check is not None:
             check({name: path for name, path in kept.items()})
     first = runners[0]
+    found = [(r.name, [b / a for a, b in zip(first.seconds, r.seconds)]) for r in runners[1:]]
+    record(title, first.seconds, found, load)
     print(f"\n{title}")
     for r in runners:
         line = f"  {r.name:34s} {statistics.median(r.seconds):8.2f} s   {r.rss / 1e6:8.0f} MB"
         if r is not first:
-            ratios = [b / a for a, b in zip(first.seconds, r.seconds)]
-            line += f"   / fsdpck = {spread(ratios)}"
+            line += f"   / fsdpck = {spread(dict(found)[r.name])}"
         print(line, flush=True)
     for path in kept.values():
         remove(path)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from harness import TIME, make, remove, spread, warm
+from harness import TIME, make, record, remove, spread, warm
 
 
 class Look:
@@ -37,12 +37,22 @@ class Look:
             self.cpu.append(float(user) + float(system))
 
 
+def ratio_to_base(look, base):
+    """A floor is divided by the command that it bounds, whichever is named as the base."""
+    if base.name.startswith("floor"):
+        return f"{base.name} / {look.name}", [y / x for x, y in zip(look.seconds, base.seconds)]
+    return f"{look.name} / {base.name}", [x / y for x, y in zip(look.seconds, base.seconds)]
+
+
 def contest(a, title, inputs, looks):
+    load = os.getloadavg()[0]
     for number in range(a.rounds):
         for look in looks if number % 2 == 0 else looks[::-1]:
             for path in inputs:
                 warm(path)
             look.run(a.work)
+    record(title, looks[0].seconds,
+           [ratio_to_base(look, base) for look in looks for base in looks if base.name == look.base], load)
     print(f"\n{title}")
     for look in looks:
         cpu = f"{statistics.median(look.cpu):7.2f} CPU s" if look.cpu else ""

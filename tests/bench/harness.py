@@ -1,4 +1,5 @@
 """What the races of scripts/bench have in common: commands, timed in turn on inputs in the page cache or on the disk."""
+import json
 import os
 import pathlib
 import shutil
@@ -65,6 +66,16 @@ def prepare(runner, source):
         evict(path)
     for path in () if runner.cold else runner.warm or [runner.source or source]:
         warm(path)
+
+
+def record(title, seconds, ratios, load):
+    """One job for page.py, if scripts/bench wants a page. ratios: (what it is the ratio of, values of the rounds)."""
+    path = os.environ.get("FSDPCK_BENCH_RECORDS")
+    if path is None:
+        return
+    with open(path, "a", encoding="utf-8") as f:
+        f.write(json.dumps({"job": title, "seconds": seconds, "load": [load, os.getloadavg()[0]],
+                            "ratios": [{"of": of, "values": values} for of, values in ratios]}) + "\n")
 
 
 def spread(values):

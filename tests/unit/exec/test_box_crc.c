@@ -95,3 +95,34 @@ Test(box_crc, a_run_is_seen)
     cr_assert_eq(after_nbytes, 48 - 12 - 10);
     cr_assert_not(box_is_run(&thin, 3, 11, &after_nbytes));
 }
+
+/* Columns of 1 to 48 bytes of many rows: words, with and without a rest, in several sums. */
+Test(box_crc, narrow_columns_of_many_rows)
+{
+    world *w = calloc(1, sizeof *w);
+    w->seed = 7;
+    for (uint64_t run = 1; run <= 48; run++) {
+        static const uint64_t rows[] = {47, 1023, 1024, 1199};
+        for (unsigned i = 0; i < 4; i++) {
+            w->ndim = 2;
+            w->itemsize = 1;
+            w->shape[0] = w->sizes[0] = rows[i];
+            w->shape[1] = run + 2;
+            w->sizes[1] = run;
+            w->offsets[0] = 0;
+            w->offsets[1] = draw(w, 3);
+            w->nbytes = rows[i] * (run + 2);
+            w->box_nbytes = rows[i] * run;
+            for (uint64_t k = 0; k < w->nbytes; k++)
+                w->tensor[k] = (uint8_t)draw(w, 256);
+            cut_box(w);
+            const box_bytes b = {w->ndim, w->shape, w->itemsize, w->offsets, w->sizes};
+            const uint64_t middle = draw(w, (uint32_t)w->box_nbytes);
+            const uint64_t sum = box_crc(&b, 0, w->box_nbytes, w->box);
+            cr_assert_eq(sum, crc64_raw(0, w->alone, w->nbytes), "%u %u", (unsigned)run, i);
+            cr_assert_eq(sum, box_crc(&b, 0, middle, w->box) ^
+                                  box_crc(&b, middle, w->box_nbytes, w->box + middle));
+        }
+    }
+    free(w);
+}
