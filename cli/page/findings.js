@@ -44,7 +44,7 @@ function untested() {
 }
 
 function unchecked() {
-    const entries = Object.entries(take('unchecked')).filter(([, n]) => n > 0);
+    const entries = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0);
     if (entries.length > 0)
         section('Not compared with a checksum', make('p', {}, prose(WRITES ? `This command does not compare the source with its checksums. fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')} does.` : report.command === 'verify' && report.unchecked.tensors > 0 ?
             'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')), counted2(entries));

@@ -484,12 +484,10 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */
 fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Collective, if ranks hold different parts of c->probe: the checkpoints that any rank finds
- * below. */
+/* Collective, if ranks hold different parts of c->probe: checkpoints that any rank finds below. */
 fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Collective. Checks that all ranks found the same reader, or none, and that --source-local applies
- * to it. */
+/* Collective. Checks that all ranks found one reader, or none, to which --source-local applies. */
 fsdpck_status open_agree_format(fsdpck_checkpoint *c, const fsdpck_open_options *o,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
