@@ -33,6 +33,7 @@ import cases_containers  # noqa: E402, F401
 import cases_conversion  # noqa: E402, F401
 import cases_dcp_interrupted  # noqa: E402, F401
 import cases_deepspeed  # noqa: E402, F401
+import cases_demo  # noqa: E402, F401
 import cases_dequantize  # noqa: E402, F401
 import cases_export_like  # noqa: E402, F401
 import cases_fixtures  # noqa: E402
