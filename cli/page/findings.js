@@ -4,7 +4,7 @@ const line = (label, text) => text === undefined || text === '' ? null : make('d
 function failure() {
     const e = take('error');
     if (e.message)
-        section('Why it failed', lines([['message', e.message], ['finding', e.finding], ['file', e.path && parted(e.path)], ['tensor', e.tensor && parted(e.tensor)], ['offset', e.offset === undefined ? '' : `byte ${number(e.offset)}`],
+        section(isUsage() ? 'Why it did not run' : 'Why it failed', lines([['message', e.message], ['finding', e.finding], ['path', e.path && parted(e.path)], ['tensor', e.tensor && parted(e.tensor)], ['offset', e.offset === undefined ? '' : `byte ${number(e.offset)}`],
             ['expected', e.expected], ['found', e.found], ['errno', e.errno === undefined ? '' : String(e.errno)], ['kind of failure', e.status]]));
 }
 
@@ -44,9 +44,9 @@ function untested() {
 }
 
 function unchecked() {
-    const entries = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0);
-    if (entries.length > 0)
-        section('Not compared with a checksum', make('p', {}, prose(WRITES ? `This command does not compare the source with its checksums. fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')} does.` : report.command === 'verify' && report.unchecked.tensors > 0 ?
+    const all = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0), entries = WRITES ? [] : all;
+    if (all.length > 0)
+        section('Not compared with a checksum', make('p', {}, prose(WRITES ? `This command does not compare the source with its checksums. fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')} does${report.command === 'average' ? ', and likewise for each other input' : ''}.` : report.command === 'verify' && report.unchecked.tensors > 0 ?
             'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')), counted2(entries));
 }
 

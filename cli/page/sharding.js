@@ -42,7 +42,7 @@ function training() {
         t.assumed ? 'Assumed: the optimizer is Adam, with two moments in the dtype of the parameters.' : 'The optimizer state is that of the source. A tensor without it counts as a buffer or frozen parameter, without gradients.',
         'Assumed: gradients have the dtype and the sharding of the parameters.',
         'Not included: activations, temporary buffers, and memory of CUDA and NCCL.'];
-    shares('Memory of a GPU in training, at most', [{name: 'parameters', bytes: t.parameters}, {name: 'gradients', bytes: t.gradients}, {name: 'optimizer state', bytes: t.adam}],
+    shares('Memory of the fullest GPU in training, without activations', [{name: 'parameters', bytes: t.parameters}, {name: 'gradients', bytes: t.gradients}, {name: 'optimizer state', bytes: t.adam}],
            facts([['total', bytes(all)], ['in CPU memory', t.cpu > 0 ? bytes(t.cpu) : ''], ['largest gathered unit', t.largest_gather > 0 ? bytes(t.largest_gather) : '']]), list(lines));
 }
 

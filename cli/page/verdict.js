@@ -12,7 +12,18 @@ function problems() {
 
 const sentence = text => text === '' ? '' : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
 
+/* The value of an option of the command line; undefined: not given. */
+function given(name) {
+    const all = report.arguments || [], at = all.findIndex(word => word === name || word.startsWith(name + '='));
+    return at < 0 ? undefined : all[at] === name ? all[at + 1] ?? '' : all[at].slice(name.length + 1);
+}
+
+/* The run ended before it looked at the checkpoint. */
+const isUsage = () => report.error.status === 'usage';
+
 function failed() {
+    if (isUsage())
+        return ['warning', 'Not run', `${sentence(report.error.message)} The checkpoint was not examined.`];
     const e = report.error, path = e.path && !e.message.includes(e.path) ? `'${e.path}': ` : '';
     return ['error', 'Failed', `${path}${e.message}.${WRITES ? ' No output was written.' : ''}`];
 }
@@ -49,16 +60,17 @@ function compared() {
     const values = of('DIFF-VALUES'), far = moved().filter(one => one.values > 0).reduce((a, b) => b.largest > a.largest ? b : a, {largest: 0}), bad = all.filter(d => d.not_numbers > 0).length;
     const objects = all.filter(d => d.object !== undefined).length, parts = [];
     if (values.length > 0)
-        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)} in ${far.name}` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
+        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)}, in '${far.name}'` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
     for (const [finding, text] of [['DIFF-TYPE', 'with another dtype or shape'], ['DIFF-ONLY-A', 'only in A'], ['DIFF-ONLY-B', 'only in B']])
         if (of(finding).length > 0)
             parts.push(`${plural(of(finding).length, 'tensor')} ${text}${where(of(finding))}`);
     if (objects > 0)
         parts.push(`differences in ${plural(objects, 'object')}`);
     const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}${c.differences > 0 ? '.' : `: ${sentence(report.findings.find(one => one.severity === 'warning')?.message ?? '')}`}` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
+    const cast = given('--as'), scope = `${report.part && report.part !== 'all' ? ` Only the ${report.part} parts were compared.` : ''}${cast ? ` A was cast to ${cast} for this.` : ''}`;
     if (c.differences > 0)
-        return ['error', 'Different', `${parts.map(sentence).join(' ')}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
-    return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${warned}`];
+        return ['error', 'Different', `${parts.map(sentence).join(' ')}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
+    return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${scope}${warned}`];
 }
 
 function averageText() {
@@ -69,11 +81,13 @@ function averageText() {
 function written() {
     const c = report.counts, p = problems(), lost = c.cast_overflows > 0 ? ` ${plural(c.cast_overflows, 'value')} became infinite in the cast.` : '';
     const out = `${averageText()}${plural(c.out, 'tensor')}${c.objects_out > 0 ? ` and ${plural(c.objects_out, 'object')}` : ''}, ${bytes(c.bytes_written)}`;
-    const left = c.left_out + c.left_out_objects > 0 ? ` Left out: ${[[c.left_out, 'tensor'], [c.left_out_objects, 'object']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(' and ')}.` : '';
+    const cast = c.cast > 0 && lost === '' && !report.dry_run ? ` ${plural(c.cast, 'tensor')} cast${given('--dtype') ? ` (${given('--dtype')})` : ''}, no value became infinite.` : '';
+    const chosen = ['--part', '--keys', '--exclude'].some(name => given(name) !== undefined), all = !chosen && ['hf', 'safetensors', 'hdf5'].includes(report.format) ? '; --part all includes every tensor, a .pt file everything' : '';
+    const left = c.left_out + c.left_out_objects > 0 ? ` Left out: ${[[c.left_out, 'tensor'], [c.left_out_objects, 'object']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(' and ')}${all}.` : '';
     const warned = p.warnings > 0 ? ` ${p.text}` : '';
     if (report.dry_run)
         return [warned ? 'warning' : 'note', 'Plan', `Nothing was written. The run would write ${out}.${left}${warned}`];
-    return [lost || warned ? 'warning' : 'good', lost || warned ? 'Written, with warnings' : 'Written', `${sentence(out)}${lost}${left}${warned}`];
+    return [lost || warned ? 'warning' : 'good', lost || warned ? 'Written, with warnings' : 'Written', `${sentence(out)}${cast}${lost}${left}${warned}`];
 }
 
 /* Of layout, where a quarter or more is padding. */
@@ -128,10 +142,11 @@ function header() {
         run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, ['fsdpck', ...run.map(quoted)].join(' '))) : null,
         facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? take('format') : undefined], ['output mesh', take('mesh')], ['output ranks', take('world_size')],
                ['level', take('level')], ['exit status', report.error.status ? `${report.exit_code} (${report.error.status})` : String(report.exit_code)], ['run on', report.time],
-               ['run time', `${report.seconds.toFixed(2)} s`]])));
+               ['run time', report.seconds < 0.1 ? `${Math.max(1, Math.round(report.seconds * 1000))} ms` : `${report.seconds.toFixed(2)} s`]])));
 }
 
 function sourceFacts() {
+    const name = key => key === 'step' && report.command !== 'inspect' && report.source.format !== 'pt' ? 'step in the name of the folder' : words(key);
     return Object.entries(report.source).filter(([key]) => key !== 'path').map(([key, value]) =>
-        [WRITES || report.command === 'layout' ? `source ${words(key)}` : report.command === 'diff' ? `${words(key)} of A` : words(key), typeof value === 'number' && key !== 'step' ? number(value) : String(value)]);
+        [WRITES || report.command === 'layout' ? `source ${name(key)}` : report.command === 'diff' ? `${name(key)} of A` : name(key), typeof value === 'number' && key !== 'step' ? number(value) : String(value)]);
 }
