@@ -134,6 +134,20 @@ static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path, b
     return st;
 }
 
+/* A file that names a step, around the checkpoints: one of them may be that step. */
+static fsdpck_status check_pointer(const char *path, const search_result *found, fsdpck_error *err)
+{
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < found->count; i++) {
+        st = pointer_file_check_around(path, found->paths[i], err);
+        if (st != FSDPCK_BADINPUT)
+            break;
+    }
+    if (st == FSDPCK_OK)
+        fsdpck_error_init(err);
+    return st;
+}
+
 /* st: of the candidate itself, with *err. */
 static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_status st,
                                    const search_result *found, const fsdpck_latest_options *o,
@@ -155,7 +169,7 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
     if (st != FSDPCK_OK)
         RETURN_IF(check_found(ctx, found, o, state, err));
     RETURN_IF(check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err));
-    return found->count == 1 ? pointer_file_check_around(c->path, found->paths[0], err) : FSDPCK_OK;
+    return check_pointer(c->path, found, err);
 }
 
 static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_status st,
