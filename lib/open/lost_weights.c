@@ -301,7 +301,7 @@ static bool is_component_without_weights(const probe_input *around, const char *
     return lacks;
 }
 
-/* A pipeline of diffusers, of which one component is read. */
+/* A pipeline of diffusers: one component is read. */
 static void warn_components(const fsdpck_checkpoint *c, const probe_input *in)
 {
     for (size_t i = 0; probe_has_entry(in, "model_index.json") && i < in->entry_count; i++)
@@ -315,7 +315,7 @@ static void warn_components(const fsdpck_checkpoint *c, const probe_input *in)
 static void warn_beside(const fsdpck_checkpoint *c)
 {
     probe_input above;
-    const bool has_adapters = adapters_are_likely(&c->cat);
+    const bool has_adapters = has_adapter_file(c);
     if (has_adapters && c->entered_from == NULL && c->probe.is_folder)
         warn_adapters(c, &c->probe);
     if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
