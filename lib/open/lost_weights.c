@@ -82,8 +82,11 @@ static bool has_model(const fsdpck_checkpoint *c)
     return false;
 }
 
-/* Sharded formats are what a trainer writes below the folder with config.json; so are folders of these names. */
-static bool is_elsewhere(const fsdpck_checkpoint *c)
+/* Where a model is that is read in a folder inside of the one that was given. */
+typedef enum inner_place { PLACE_NONE, PLACE_PART, PLACE_STEP, PLACE_OTHER } inner_place;
+
+/* Sharded formats are what a trainer writes below the folder with config.json; so are folders with names of parts. */
+static inner_place find_inner(const fsdpck_checkpoint *c)
 {
     char first[256];
     const char *inside =
@@ -91,10 +94,17 @@ static bool is_elsewhere(const fsdpck_checkpoint *c)
     const size_t n = inside == NULL ? 0 : strcspn(inside, "/");
     if (n == 0 || n >= sizeof first || (inside[n] == '\0' && !c->probe.is_folder) ||
         (c->probe.is_folder && !c->format->of_model))
-        return false;
+        return PLACE_NONE;
     memcpy(first, inside, n);
     first[n] = '\0';
-    return !search_is_part_name(first) && !nested_folder_is_step(first);
+    return search_is_part_name(first)     ? PLACE_PART
+           : nested_folder_is_step(first) ? PLACE_STEP
+                                          : PLACE_OTHER;
+}
+
+static bool is_elsewhere(const fsdpck_checkpoint *c)
+{
+    return find_inner(c) == PLACE_OTHER;
 }
 
 static fsdpck_status fail_lost(const fsdpck_checkpoint *c, const char *given, const char *what,
@@ -118,14 +128,14 @@ static fsdpck_status fail_lost(const fsdpck_checkpoint *c, const char *given, co
     return st;
 }
 
-/* A draft, a reference or the best model of the same sizes cannot be distinguished from the model that the folder had. */
-static void warn_elsewhere(const fsdpck_checkpoint *c, const char *given)
+/* A draft, a reference or the best model of the same sizes cannot be distinguished from the model that the folder had, and
+ * a step that the Trainer of transformers saved before is another model. */
+static void warn_elsewhere(const fsdpck_checkpoint *c, const char *given, const char *config)
 {
     log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
              "copy them from where they were saved, or give the path of the other ones",
-             "'%s' has a config.json, but its weights are those of '%s': the folder's own may be "
-             "lost",
-             given, c->probe.path);
+             "'%s' has %s, but its weights are those of '%s': the folder's own may be lost", given,
+             config, c->probe.path);
 }
 
 /* ---- adapters ---- */
@@ -189,10 +199,13 @@ static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given,
     }
     model_config_release(&config);
     folder_close(&dir);
+    const inner_place where = find_inner(c);
+    if (is_adapter && where == PLACE_STEP)
+        warn_elsewhere(c, given, "an adapter_config.json");
     if (is_adapter)
         return check_adapter(c, given, err);
-    if (fits && is_elsewhere(c))
-        warn_elsewhere(c, given);
+    if (fits && (where == PLACE_OTHER || where == PLACE_STEP))
+        warn_elsewhere(c, given, "a config.json");
     const bool lost =
         has_config && !fits &&
         (is_elsewhere(c) || ((!c->probe.is_folder || c->format->of_model) && !has_model(c)));
