@@ -57,8 +57,8 @@ static const char *const differs[HASHES] = {
     [HASH_PLAN + PLAN_DTYPES] = "dtypes differ (--dtype)",
     [HASH_PLAN + PLAN_BOXES] =
         "the shards differ (such as --world-size, --mesh, --shard, --replicate)",
-    [HASH_PLAN + PLAN_FILES] = "names, sizes or the order of output files differ (such as "
-                               "--max-shard-size, --align, --objects)",
+    [HASH_PLAN + PLAN_FILES] =
+        "output files differ in names, sizes or order (such as --max-shard-size, --align)",
     [HASH_PLAN + PLAN_CONSTANTS] = "metadata of the output differs (such as --objects, --torch)",
     [HASH_PLAN + PLAN_READING] = "replicas are compared in another way (--replicas)",
     [HASH_CHUNKS] = "tensors of SRC are located elsewhere in its files",

@@ -126,13 +126,18 @@ static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
 }
 
 /* Modules that the adapter lost, and what else would stop a merge and has not been reported. */
-static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, fsdpck_error *err)
+static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, bool *fits,
+                               fsdpck_error *err)
 {
     adapter_fit fit = {.adapter = v->src};
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const fsdpck_status st = adapter_fits(base, &fit, &what);
-    const bool is_new = v->found.counts[FINDING_ERROR] == 0 &&
-                        what.finding != FSDPCK_FINDING_LORA_BASE; /* see report_missing */
+    *fits = st == FSDPCK_OK;
+    /* Those of LORA-BASE and LORA-SHAPE are found below, all of them. */
+    const bool is_new =
+        what.finding == FSDPCK_FINDING_LORA_PAIR ||
+        (what.finding != FSDPCK_FINDING_LORA_BASE && what.finding != FSDPCK_FINDING_LORA_SHAPE &&
+         v->found.counts[FINDING_ERROR] == 0);
     if (st == FSDPCK_BADINPUT && is_new)
         report(v, &what, NULL);
     if (st == FSDPCK_OK && fit.lost > 0) {
@@ -159,7 +164,7 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
     lora_set set;
     lora_config config = {0};
     adapter_source from = {0};
-    bool has_config = false;
+    bool has_config = false, fits = false;
     fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
     /* verify_adapters has reported a config that cannot be read. */
     if (st == FSDPCK_OK && adapter_source_find(v->src, NULL, false, NULL, &from, NULL) == FSDPCK_OK)
@@ -168,17 +173,17 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
             lora_config_read(from.text, from.nbytes, &v->src->metadata, &config, NULL) == FSDPCK_OK;
     if (st == FSDPCK_OK)
         st = lora_set_name_parameters(&set, &v->src->cat, has_config ? &config : NULL, err);
+    if (st == FSDPCK_OK && has_config)
+        st = check_fit(v, base, &fits, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < lora_adapter_count(&set); i++) {
         lora_base_counts counts;
         st = lora_check_base(&set, &v->src->cat, i, has_config ? &config : NULL, &base->cat,
                              &counts, report, v, err);
-        if (st == FSDPCK_OK)
+        if (st == FSDPCK_OK && !fits)
             report_missing(v, base, &counts);
     }
     if (st == FSDPCK_OK)
         st = lora_check_replaced(&set, &v->src->cat, NULL, &base->cat, report, v, err);
-    if (st == FSDPCK_OK && has_config)
-        st = check_fit(v, base, err);
     lora_config_release(&config);
     adapter_source_release(&from);
     lora_set_release(&set);
