@@ -53,7 +53,7 @@ static void expect_filled(const catalogue *c)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     value item;
-    double lr;
+    double lr = 0;
     cr_expect(catalogue_tensor_count(c) == 2 && catalogue_chunk_count(c) == 2 &&
               catalogue_object_count(c) == 1 && catalogue_file_count(c) == 1);
     cr_expect_str_eq(catalogue_name(c, catalogue_file(c, 0)->path), "__0_0.distcp");
