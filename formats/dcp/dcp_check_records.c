@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "formats/common/pickle.h"
+#include "formats/common/pt_flatten.h"
 #include "formats/common/torch_archive.h"
 #include "formats/common/zip_check.h"
 #include "formats/dcp/dcp_flattened.h"
@@ -130,6 +131,8 @@ static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, uint32
         return st;
     }
     st = see_calls(b, pool, a.root, err);
+    if (st == FSDPCK_OK) /* the shards of other ranks were not saved */
+        st = pt_refuse_sharded(pool, a.root, err);
     if (sums && a.is_legacy)
         b->summer->result.unverified_nbytes += b->at.nbytes;
     torch_archive_release(&a);

@@ -129,6 +129,21 @@ static bool is_optimizer_step(const fsdpck_checkpoint *c, uint32_t name, uint8_t
                           ".step");
 }
 
+static uint32_t find_object(const fsdpck_checkpoint *c, const char *name)
+{
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
+        if (strcmp(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name), name) == 0)
+            return i;
+    return CAT_NONE;
+}
+
+int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c)
+{
+    const uint32_t object = find_object(c, "last_epoch");
+    const bool counts_evaluations = find_object(c, "num_bad_epochs") != CAT_NONE;
+    return object == CAT_NONE || counts_evaluations ? -1 : int_object(c, object);
+}
+
 int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c)
 {
     enum { READS_MAX = 4096 };

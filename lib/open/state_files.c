@@ -130,6 +130,8 @@ static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c)
         f->tensor_nbytes += catalogue_tensor_nbytes(&c->cat, i);
     if (f->kind == FSDPCK_STATE_OPTIMIZER)
         f->step = checkpoint_optimizer_step(c);
+    if (f->kind == FSDPCK_STATE_SCHEDULER)
+        f->step = checkpoint_scheduler_step(c);
     if (f->step < 0 && fsdpck_get_step(c, 0, &step))
         f->step = step.step;
 }

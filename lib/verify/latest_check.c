@@ -8,6 +8,7 @@
 #include "open/pointer_file.h"
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
+#include "verify/state_steps.h"
 #include "verify/trainer_state.h"
 #include "verify/verify_internal.h"
 
@@ -147,6 +148,14 @@ static fsdpck_status check_has_tensors(fsdpck_checkpoint *c, fsdpck_error *err)
                      (next, "list the contents with: fsdpck inspect SRC"));
 }
 
+static void warn_state_steps(const fsdpck_context *ctx, fsdpck_checkpoint *c)
+{
+    fsdpck_error what;
+    if (state_steps_differ(c, &what))
+        log_warn(&ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
+                 what.expected, what.found);
+}
+
 /* nested: receives the folders below; NULL: not needed. */
 static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
                                   const fsdpck_latest_options *o, resume_state *state,
@@ -173,7 +182,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
-        st = latest_required_check(c, err);
+        st = latest_required_check(c, o->allow_missing_state != 0, err);
     if (st == FSDPCK_OK)
         st = pointer_file_check(&c->probe, err);
     if (st == FSDPCK_OK)
@@ -186,6 +195,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
             state->step = step.step;
         st = st == FSDPCK_OK ? added : st;
     }
+    if (st == FSDPCK_OK)
+        warn_state_steps(ctx, c);
     if (st == FSDPCK_OK && nested != NULL)
         st = nested_folders_add(nested, c, err);
     fsdpck_close(c);

@@ -144,14 +144,32 @@ static fsdpck_status check_veomni(const probe_input *in, fsdpck_error *err)
 
 /* ---- Trainer of transformers ---- */
 
-/* training_args.bin, optimizer.pt, scheduler.pt and, after them, trainer_state.json, which resuming reads. */
+/* "checkpoint-500" */
+static bool is_step_name(const char *path)
+{
+    static const char word[] = "checkpoint-";
+    const char *name = text_file_name(path);
+    if (!text_begins(name, word))
+        return false;
+    name += sizeof word - 1;
+    const size_t n = strspn(name, "0123456789");
+    return n > 0 && name[n + strspn(name + n, "/")] == '\0';
+}
+
+/* training_args.bin, optimizer.pt, scheduler.pt and, after them, trainer_state.json, which resuming reads. A model that was
+ * exported at the end of the training has only the first, under another name than that of a step. */
 static fsdpck_status check_trainer(const probe_input *in, fsdpck_error *err)
 {
     static const char last[] = "trainer_state.json";
     if (!in->is_folder || probe_has_entry(in, last) || !probe_has_entry(in, "training_args.bin") ||
-        (!probe_has_entry(in, "optimizer.pt") && !probe_has_entry(in, "scheduler.pt")))
+        (!probe_has_entry(in, "optimizer.pt") && !probe_has_entry(in, "scheduler.pt") &&
+         !is_step_name(in->path)))
         return FSDPCK_OK;
-    return fail_lacks(in->path, "step of transformers", last, err);
+    return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE, ("step of transformers lacks '%s'", last),
+                     (path, in->path),
+                     (expected, "'%s', which is written last; the step is not loaded without it", last),
+                     (next, "use an older checkpoint, or copy the file from where it was written; to "
+                            "accept a step without it, give latest --allow-missing-state"));
 }
 
 /* ---- PEFT ---- */
@@ -168,10 +186,12 @@ static fsdpck_status check_adapter(const probe_input *in, fsdpck_error *err)
 
 /* ---- all ---- */
 
-fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *err)
+fsdpck_status latest_required_check_folder(const probe_input *in, bool without_state,
+                                           fsdpck_error *err)
 {
     RETURN_IF(check_adapter(in, err));
-    RETURN_IF(check_trainer(in, err));
+    if (!without_state)
+        RETURN_IF(check_trainer(in, err));
     RETURN_IF(check_veomni(in, err));
     return check_olmo(in, err);
 }
@@ -191,9 +211,9 @@ fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *e
     return st;
 }
 
-fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err)
+fsdpck_status latest_required_check(fsdpck_checkpoint *c, bool without_state, fsdpck_error *err)
 {
     RETURN_IF(check_lightning(c, err));
     RETURN_IF(check_megatron(c, err));
-    return latest_required_check_folder(&c->probe, err);
+    return latest_required_check_folder(&c->probe, without_state, err);
 }

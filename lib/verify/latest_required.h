@@ -4,11 +4,12 @@
 
 #include "open/checkpoint.h"
 
-/* BADINPUT (SAVE-INCOMPLETE) if one is missing or without an end. */
-fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* BADINPUT (SAVE-INCOMPLETE) if one is missing or without an end. without_state: a trainer's state may be missing. */
+fsdpck_status latest_required_check(fsdpck_checkpoint *c, bool without_state,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Of a folder, whatever was read in it. */
-fsdpck_status latest_required_check_folder(const probe_input *in,
+fsdpck_status latest_required_check_folder(const probe_input *in, bool without_state,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The part of it about files that the weights can be read without: of Lightning, transformers, PEFT, VeOmni and

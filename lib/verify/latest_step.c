@@ -129,7 +129,7 @@ static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path, b
     fsdpck_status st =
         trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
-        st = latest_required_check_folder(&in, err);
+        st = latest_required_check_folder(&in, o->allow_missing_state != 0, err);
     probe_release(&in);
     return st;
 }

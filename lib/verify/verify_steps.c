@@ -1,8 +1,8 @@
-/* The step in the name of the folder. Steps of the Trainer of transformers: in trainer_state.json and in optimizer.pt. Steps of
+/* The step in the name of the folder. Steps of the Trainer of transformers: in trainer_state.json, optimizer.pt and scheduler.pt. Steps of
  * DeepSpeed: those of the training, those that loss scaling skipped, and those of the optimizer. */
 #include <inttypes.h>
-#include <string.h>
 
+#include "verify/state_steps.h"
 #include "verify/verify_internal.h"
 
 static void check_name(fsdpck_verify *v)
@@ -19,32 +19,11 @@ static void check_name(fsdpck_verify *v)
     findings_report(&v->found, &what);
 }
 
-/* Steps of an optimizer whose file is beside trainer_state.json. With a scaler of gradients, the optimizer skips steps whose
- * gradients overflow, and the training counts them. */
 static void check_state(fsdpck_verify *v)
 {
-    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
-    int64_t training = -1, optimizer = -1;
-    bool has_scaler = false;
-    char name[256] = "";
     fsdpck_error what;
-    for (size_t i = 0; fsdpck_get_state_file(v->src, i, &f); i++) {
-        has_scaler = has_scaler || f.kind == FSDPCK_STATE_SCALER;
-        if (f.kind == FSDPCK_STATE_PROGRESS)
-            training = f.step;
-        if (f.kind == FSDPCK_STATE_OPTIMIZER && f.step > optimizer && strlen(f.name) < sizeof name) {
-            optimizer = f.step;
-            memcpy(name, f.name, strlen(f.name) + 1);
-        }
-    }
-    if (training < 0 || optimizer < 0 || training == optimizer ||
-        (has_scaler && optimizer < training))
-        return;
-    FAIL_WITH(&what, BADINPUT, STEP_STATE,
-              ("'%s' and trainer_state.json record different steps", name), (path, v->src->path),
-              (expected, "step %" PRId64 ", of trainer_state.json", training),
-              (found, "step %" PRId64 " in '%s'", optimizer, name));
-    findings_report(&v->found, &what);
+    if (state_steps_differ(v->src, &what))
+        findings_report(&v->found, &what);
 }
 
 void verify_steps(fsdpck_verify *v)

@@ -218,6 +218,7 @@ def save_trainer_step(folder, seed):
     for _ in range(seed):
         model(torch.randn(3, 16)).sum().backward()
         optimizer.step()
+        scheduler.step()
     save_file(dict(model.state_dict()), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
     for name, state in (("optimizer.pt", optimizer.state_dict()), ("scheduler.pt", scheduler.state_dict()),
                         ("rng_state.pth", {"python": random.getstate(), "cpu": torch.get_rng_state()}),

@@ -80,6 +80,7 @@ import cases_torch_files  # noqa: E402, F401
 import cases_trainer  # noqa: E402, F401
 import cases_trainer_faults  # noqa: E402, F401
 import cases_trainer_folders  # noqa: E402, F401
+import cases_trainer_steps  # noqa: E402, F401
 import cases_units  # noqa: E402, F401
 import cases_world_size  # noqa: E402, F401
 import cases_zoo  # noqa: E402, F401

@@ -1,0 +1,10 @@
+/* state_steps.h: whether the files of a trainer's state beside the weights are of one step. */
+#ifndef FSDPCK_VERIFY_STATE_STEPS_H
+#define FSDPCK_VERIFY_STATE_STEPS_H
+
+#include "open/checkpoint.h"
+
+/* Whether the optimizer's or the scheduler's file records another step than trainer_state.json. *what: STEP-STATE. */
+bool state_steps_differ(fsdpck_checkpoint *c, fsdpck_error *what);
+
+#endif
