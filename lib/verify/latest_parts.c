@@ -121,12 +121,18 @@ static fsdpck_status gather(parts_comparison *p, const latest_step *list, size_t
 
 /* ---- comparison ---- */
 
-static bool is_usual(const parts_comparison *p, const char *pattern, size_t nbytes)
+static size_t count_votes(const parts_comparison *p, const char *pattern, size_t nbytes)
 {
     const uint32_t here = step_inventory_count(&p->has, pattern, nbytes);
     size_t votes = 0;
     for (size_t i = 0; i < p->older_count; i++)
         votes += step_inventory_count(&p->older[i].has, pattern, nbytes) > here;
+    return votes;
+}
+
+static bool is_usual(const parts_comparison *p, const char *pattern, size_t nbytes)
+{
+    const size_t votes = count_votes(p, pattern, nbytes);
     return votes > 0 && 2 * votes >= p->older_count;
 }
 
@@ -139,12 +145,36 @@ static size_t missing_nbytes(const parts_comparison *p, const char *name, size_t
     return nbytes;
 }
 
-/* LATEST-STATE decides about state, wherever it is; not whether that of some ranks is missing. */
-static bool is_judged_as_state(const parts_comparison *p, const char *name, const char *pattern,
+/* Whether the chosen step has state under a name that the older one has not. */
+static bool has_new_state(const parts_comparison *p, const older_step *o)
+{
+    const strtab *patterns = &p->has.patterns;
+    for (uint32_t i = 0; i < strtab_count(&p->has.names); i++) {
+        const uint32_t id = *VEC_AT(&p->has.pattern_of, const uint32_t, i);
+        if (resume_state_is_name(strtab_text(&p->has.names, i)) &&
+            step_inventory_count(&o->has, strtab_text(patterns, id), strtab_nbytes(patterns, id)) ==
+                0)
+            return true;
+    }
+    return false;
+}
+
+/* A folder named as state, such as 'optim', that most older steps have. The chosen step has state of this kind somewhere
+ * else, as they may have too, or it would not be complete. */
+static bool lacks_state_folder(const parts_comparison *p, const older_step *o, const char *pattern,
                                size_t nbytes)
 {
+    return pattern[nbytes - 1] == '/' && 2 * count_votes(p, pattern, nbytes) > p->older_count &&
+           !has_new_state(p, o);
+}
+
+/* LATEST-STATE decides about state, wherever it is; not whether that of some ranks, or a folder of it, is missing. */
+static bool is_judged_as_state(const parts_comparison *p, const older_step *o, const char *name,
+                               const char *pattern, size_t nbytes)
+{
     return resume_state_is_name(name) &&
-           (p->without_state || step_inventory_count(&p->has, pattern, nbytes) == 0);
+           (p->without_state || (step_inventory_count(&p->has, pattern, nbytes) == 0 &&
+                                 !lacks_state_folder(p, o, pattern, nbytes)));
 }
 
 static fsdpck_status compare_older(parts_comparison *p, const older_step *o, fsdpck_error *err)
@@ -159,7 +189,7 @@ static fsdpck_status compare_older(parts_comparison *p, const older_step *o, fsd
         const size_t pattern_nbytes = strtab_nbytes(&has->patterns, id);
         uint32_t added;
         if (strtab_find(&p->has.names, name, nbytes) != STRTAB_NONE ||
-            is_judged_as_state(p, name, pattern, pattern_nbytes) ||
+            is_judged_as_state(p, o, name, pattern, pattern_nbytes) ||
             !is_usual(p, pattern, pattern_nbytes))
             continue;
         p->of_first = p->of_first == NULL ? o : p->of_first;
