@@ -1,8 +1,10 @@
 /* Compares two checkpoints, and the files of a trainer's state beside them: each is a checkpoint of its own. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shell_word.h"
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "compare/diff.h"
@@ -251,6 +253,19 @@ static size_t count_nested(const nested_folders *l, const nested_folder **first)
     return count;
 }
 
+static void warn_nested_left(const logger *log, size_t of_a, size_t of_b, const char *first)
+{
+    char in_a[160], in_b[160], word[2][300], next[700];
+    snprintf(in_a, sizeof in_a, "A/%.120s", first);
+    snprintf(in_b, sizeof in_b, "B/%.120s", first);
+    snprintf(next, sizeof next, "compare these folders one by one: fsdpck diff %s %s",
+             shell_word(word[0], sizeof word[0], in_a), shell_word(word[1], sizeof word[1], in_b));
+    log_warn(log, FSDPCK_FINDING_STATE_BESIDE, next,
+             "not compared: %zu folder%s below A with checkpoints of their own, %zu below B, "
+             "such as '%s'",
+             of_a, text_plural(of_a), of_b, first);
+}
+
 static fsdpck_status warn_nested(const fsdpck_diff *d, fsdpck_error *err)
 {
     nested_folders a, b;
@@ -262,11 +277,7 @@ static fsdpck_status warn_nested(const fsdpck_diff *d, fsdpck_error *err)
     const nested_folder *first = NULL;
     const size_t of_a = count_nested(&a, &first), of_b = count_nested(&b, &first);
     if (st == FSDPCK_OK && of_a + of_b > 0)
-        log_warn(&d->a.ctx->log, FSDPCK_FINDING_STATE_BESIDE,
-                 "compare these folders one by one: fsdpck diff A/optimizer_0 B/optimizer_0",
-                 "not compared: %zu folder%s below A with checkpoints of their own, %zu below B, "
-                 "such as '%s'",
-                 of_a, text_plural(of_a), of_b, text_file_name(first->path));
+        warn_nested_left(&d->a.ctx->log, of_a, of_b, text_file_name(first->path));
     nested_folders_warn_unread(&a, &d->a.ctx->log);
     nested_folders_warn_unread(&b, &d->a.ctx->log);
     nested_folders_release(&a);

@@ -325,17 +325,42 @@ static void warn_components(const fsdpck_checkpoint *c, const probe_input *in)
                      in->entries[i], c->probe.path);
 }
 
+/* Folder of a module of sentence-transformers that has weights, by its class: "2_Dense". */
+static bool has_module_name(const char *name)
+{
+    static const char *const classes[] = {"_CNN", "_Dense", "_LayerNorm", "_LSTM",
+                                          "_WeightedLayerPooling"};
+    const size_t n = strspn(name, "0123456789");
+    bool has = false;
+    for (size_t i = 0; n > 0 && i < sizeof classes / sizeof *classes; i++)
+        has = has || strcmp(name + n, classes[i]) == 0;
+    return has;
+}
+
+static void warn_modules(const fsdpck_checkpoint *c, const probe_input *in)
+{
+    for (size_t i = 0; probe_has_entry(in, "modules.json") && i < in->entry_count; i++)
+        if (has_module_name(in->entries[i]) && is_component_without_weights(in, in->entries[i]))
+            log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                     "copy them from where they were saved",
+                     "'%s/%s' has the config of a module of sentence-transformers, but no weights",
+                     in->path, in->entries[i]);
+}
+
 static void warn_beside(const fsdpck_checkpoint *c)
 {
     probe_input above;
     const bool has_adapters = has_adapter_file(c);
     if (has_adapters && c->entered_from == NULL && c->probe.is_folder)
         warn_adapters(c, &c->probe);
+    if (c->entered_from == NULL && c->probe.is_folder)
+        warn_modules(c, &c->probe);
     if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
         return;
     if (has_adapters)
         warn_adapters(c, &above);
     warn_components(c, &above);
+    warn_modules(c, &above);
     probe_release(&above);
 }
 
