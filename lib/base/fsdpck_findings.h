@@ -362,6 +362,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LATEST_RUNS = 610,
     FSDPCK_FINDING_RESUME_FRESH = 630,
     FSDPCK_FINDING_STEP_STATE = 675,
+    FSDPCK_FINDING_WEIGHTS_CUT = 680,
+    FSDPCK_FINDING_LATEST_LOST = 681,
 } fsdpck_finding_id;
 
 #endif

@@ -15,6 +15,7 @@
 #include "open/state_files.h"
 #include "open/stated_files.h"
 #include "open/symlink_file.h"
+#include "open/weights_beside.h"
 #include "statedict/shard_metadata.h"
 
 char *escaped_copy(const char *text)
@@ -383,6 +384,7 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
 {
     RETURN_IF(checkpoint_open_converted(ctx, path, options, out, err));
     checkpoint_warn_lost(*out);
+    weights_beside_warn(*out);
     return FSDPCK_OK;
 }
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/shell_word.h"
 #include "base/text.h"
 #include "open/adapter_files.h"
 #include "open/checkpoint.h"
@@ -14,6 +13,7 @@
 #include "open/shard_gaps.h"
 #include "open/single_rank_file.h"
 #include "open/stated_files.h"
+#include "open/weights_beside.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
 {
@@ -59,22 +59,6 @@ bool checkpoint_is_rank_name(const char *name)
            (known || !matches_any(others, sizeof others / sizeof *others, name));
 }
 
-static bool is_safetensors(const char *name)
-{
-    return strstr(name, ".safetensors") != NULL;
-}
-
-/* One of the files that were read, or that the safetensors reader reports itself. */
-static bool is_read(const catalogue *c, const char *entry)
-{
-    for (size_t i = 0; i < catalogue_file_count(c); i++) {
-        const char *path = catalogue_name(c, catalogue_file(c, (uint32_t)i)->path);
-        if (strcmp(path, entry) == 0 || (is_safetensors(path) && is_safetensors(entry)))
-            return true;
-    }
-    return false;
-}
-
 /* torch keeps the shards in `sharded` that it consolidated (HuggingFaceStorageWriter); accelerate
  * saves the model in the other. */
 static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
@@ -96,32 +80,7 @@ static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, 
 static bool is_unread_rank(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
     return c->format != format_reader_of_pattern && checkpoint_is_rank_name(entry) &&
-           !is_read(read, entry);
-}
-
-/* "compare them: fsdpck diff DIR DIR/FIRST" with the paths, if they fit. */
-static void put_comparison(char *next, size_t capacity, const char *above, const char *first)
-{
-    char one[1024], two[1024];
-    char *path = folder_path_join(above, first);
-    const bool fits = path != NULL && shell_word(one, sizeof one, above)[0] != '\0' &&
-                      shell_word(two, sizeof two, path)[0] != '\0';
-    snprintf(next, capacity, "compare them: fsdpck diff %s %s", fits ? one : "DIR",
-             fits ? two : "DIR/NAME");
-    free(path);
-}
-
-static void put_next(char *next, size_t capacity, const char *above, const char *first)
-{
-    if (format_file_count(first) > 0 && is_safetensors(first))
-        snprintf(next, capacity,
-                 "move the files that are not read into a folder of their own, then compare: "
-                 "fsdpck diff DIR FOLDER");
-    else if (checkpoint_is_rank_name(first))
-        snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
-                 format_reader_of_pattern->name);
-    else
-        put_comparison(next, capacity, above, first);
+           !weights_beside_is_read(read, entry);
 }
 
 /* A file of several may be given by mistake, or because the others are lost. */
@@ -147,34 +106,30 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
 
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)
 {
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     const char *first = NULL;
-    char next[2100];
     uint64_t count = 0;
+    strtab cut;
     numbered_files_warn(c, read);
     shard_gaps_warn(c, read);
     if (!c->probe.is_folder)
         warn_file_of_set(c);
     if (!c->probe.is_folder || catalogue_file_count(read) == 0)
         return;
+    strtab_init(&cut, NULL);
+    if (weights_beside_check(c, read, &cut, &what) == FSDPCK_BADINPUT)
+        log_warn(&c->ctx->log, what.finding, what.next, "%s", what.message);
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
-        if (!is_unread_folder(c, read, entry) && !is_unread_rank(c, read, entry) &&
-            !adapter_files_is_other(read, entry) &&
-            (!checkpoint_is_weights_name(entry) || is_read(read, entry)))
+        if ((!is_unread_folder(c, read, entry) && !is_unread_rank(c, read, entry) &&
+             !adapter_files_is_other(read, entry) &&
+             (!checkpoint_is_weights_name(entry) || weights_beside_is_read(read, entry))) ||
+            strtab_find(&cut, entry, strlen(entry)) != STRTAB_NONE)
             continue;
         first = first == NULL ? entry : first;
         count++;
     }
-    if (count == 0)
-        return;
-    put_next(next, sizeof next, c->probe.path, first);
-    const size_t files = catalogue_file_count(read);
-    char more[40] = "", others[40] = "";
-    if (files > 1)
-        snprintf(more, sizeof more, " and %zu more", files - 1);
-    if (count > 1)
-        snprintf(others, sizeof others, " and %llu more", (unsigned long long)(count - 1));
-    log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_BESIDE, next,
-             "reading '%s'%s; ignoring '%s'%s beside it",
-             catalogue_name(read, catalogue_file(read, 0)->path), more, first, others);
+    strtab_release(&cut);
+    if (count > 0)
+        weights_beside_report(c, read, first, count);
 }

@@ -1,5 +1,6 @@
 #include "open/pointer_file.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,73 @@ static bool is_there(const probe_input *in, const char *own, const char *text,
     return false;
 }
 
+/* ---- DeepSpeed ---- */
+
+/* "global_step8", DeepSpeed's own tag, with the states of a model. Trainers with other tags load by their names. */
+static bool is_of_deepspeed(const folder *dir, const char *entry)
+{
+    static const char word[] = "global_step";
+    const char *digits = entry + sizeof word - 1;
+    char **inside = NULL;
+    size_t count = 0;
+    bool is = false;
+    if (strncmp(entry, word, sizeof word - 1) != 0 || *digits == '\0' ||
+        digits[strspn(digits, "0123456789")] != '\0' ||
+        folder_list(dir, entry, &inside, &count, NULL) != FSDPCK_OK)
+        return false;
+    for (size_t i = 0; !is && i < count; i++)
+        is = fnmatch("*model_states.pt", inside[i], 0) == 0;
+    free(inside);
+    return is;
+}
+
+/* The one with the highest number; NULL: none. */
+static const char *deepspeed_folder(const probe_input *in)
+{
+    const char *newest = NULL;
+    uint64_t most = 0;
+    for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
+        step_name s;
+        if (!is_of_deepspeed(&in->dir, in->entries[i]) || !pointer_file_step(in->entries[i], &s) ||
+            (newest != NULL && s.step < most))
+            continue;
+        newest = in->entries[i];
+        most = s.step;
+    }
+    return newest;
+}
+
+fsdpck_status pointer_file_check_deepspeed(const probe_input *in, fsdpck_error *err)
+{
+    static const char pointer[] = "latest";
+    const char *tag = deepspeed_folder(in);
+    path_kind kind;
+    step_name named;
+    char shown[512];
+    if (tag == NULL)
+        return FSDPCK_OK;
+    char *text = pointer_file_read(&in->dir, pointer);
+    const bool is_absent = text == NULL &&
+                           path_probe(&in->dir, pointer, &kind, NULL, NULL) == FSDPCK_OK &&
+                           kind == PATH_ABSENT;
+    fsdpck_status st = FSDPCK_OK;
+    if (is_absent || (text != NULL && text[0] == '\0'))
+        st = FAIL_WITH(err, BADINPUT, LATEST_LOST,
+                       ("'%s', which names the folder that DeepSpeed loads, is %s", pointer,
+                        is_absent ? "missing" : "empty"),
+                       (path, in->path),
+                       (next, "if '%s' is complete, write its name into '%s'", tag, pointer));
+    else if (text != NULL && !pointer_file_step(text, &named) &&
+             path_probe(&in->dir, text, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT)
+        st = FAIL_WITH(err, BADINPUT, LATEST_TARGET,
+                       ("'%s' names the latest checkpoint '%s', which is missing", pointer,
+                        escape_text(shown, sizeof shown, text, strlen(text))),
+                       (path, in->path),
+                       (next, "if '%s' is complete, write its name into '%s'", tag, pointer));
+    free(text);
+    return st;
+}
+
 static fsdpck_status check_folder(const probe_input *in, const char *below, fsdpck_error *err)
 {
     fsdpck_status st = FSDPCK_OK;
@@ -86,7 +154,7 @@ static fsdpck_status check_folder(const probe_input *in, const char *below, fsdp
                        "step by its name"));
         free(text);
     }
-    return st;
+    return st == FSDPCK_OK ? pointer_file_check_deepspeed(in, err) : st;
 }
 
 fsdpck_status pointer_file_check(const probe_input *in, fsdpck_error *err)
@@ -120,6 +188,5 @@ void pointer_file_warn(const fsdpck_checkpoint *c)
     fsdpck_error what = FSDPCK_ERROR_INIT;
     if (c->entered_from != NULL &&
         pointer_file_check_around(c->entered_from, c->probe.path, &what) == FSDPCK_BADINPUT)
-        log_warn(&c->ctx->log, FSDPCK_FINDING_LATEST_TARGET, what.next, "'%s': %s", what.path,
-                 what.message);
+        log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s", what.path, what.message);
 }

@@ -16,7 +16,11 @@ char *pointer_file_read(const folder *dir, const char *name);
 /* The step that a text names. False: none. */
 bool pointer_file_step(const char *text, step_name *s);
 
-/* BADINPUT (LATEST-TARGET) if a file in the folder names a step that is not there. */
+/* BADINPUT (LATEST-LOST) if the folder contains folders of DeepSpeed under its own tags, such as global_step8, and
+ * 'latest', without which DeepSpeed loads none of them, is missing or empty; LATEST-TARGET if it names no folder. */
+fsdpck_status pointer_file_check_deepspeed(const probe_input *in,
+                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* That, and BADINPUT (LATEST-TARGET) if a file in the folder names a step that is not there. */
 fsdpck_status pointer_file_check(const probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The same for the folders from `root` to the one around the checkpoint at `path`, which is below. */
 fsdpck_status pointer_file_check_around(const char *root, const char *path,

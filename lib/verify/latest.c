@@ -64,13 +64,18 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
                  pointed, newest->name.step, complete->name.step);
 }
 
-/* The command requires the folder of the run, not that of a step. Returns whether it is a step. */
+/* The command requires the folder of the run, not that of a step. Returns whether it is a step. DeepSpeed loads no step
+ * of the run without its file. */
 static bool warn_is_checkpoint(const fsdpck_context *ctx, const char *root, bool has_steps)
 {
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     probe_input in;
     if (probe_gather(root, &in, NULL) != FSDPCK_OK)
         return false;
     const bool is_checkpoint = probe_readers(&in, NULL) != NULL;
+    if (!is_checkpoint && pointer_file_check_deepspeed(&in, &what) != FSDPCK_OK &&
+        (what.finding != FSDPCK_FINDING_LATEST_LOST || !probe_has_entry(&in, "latest")))
+        log_warn(&ctx->log, what.finding, what.next, "'%s': %s", root, what.message);
     if (is_checkpoint && !has_steps)
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_ITSELF,
                  "give its parent folder, which contains the other steps",
@@ -128,7 +133,8 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
     const latest_step *last = NULL; /* that was found */
     for (size_t i = 0; *found < max_count && i < count; i++) {
         fsdpck_error why = FSDPCK_ERROR_INIT;
-        if (latest_recorded_is_copy(&list[i], last))
+        if (latest_recorded_is_copy(&list[i], last) ||
+            (last != NULL && list[i].copy_of == last->path))
             continue;
         const fsdpck_status st = check_step(ctx, list, count, i, o, &why);
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);

@@ -6,6 +6,7 @@
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
 #include "open/pointer_file.h"
+#include "open/weights_beside.h"
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
 #include "verify/state_steps.h"
@@ -26,9 +27,10 @@ static void log_warnings_only(void *arg, const log_line *line)
     const finding_kind *kind = finding_get(line->finding);
     const bool is_of_set = f->is_file && line->finding == FSDPCK_FINDING_FILE_OF_SET;
     const bool is_of_weights = f->is_state && line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
-    const bool is_pointer =
-        line->finding == FSDPCK_FINDING_LATEST_TARGET; /* checked after the open */
-    if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_pointer &&
+    const bool is_checked = line->finding == FSDPCK_FINDING_LATEST_TARGET ||
+                            line->finding == FSDPCK_FINDING_LATEST_LOST ||
+                            line->finding == FSDPCK_FINDING_WEIGHTS_CUT; /* after the open */
+    if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_checked &&
         (kind == NULL || kind->severity >= FINDING_WARNING))
         f->to.fn(f->to.ctx, line);
 }
@@ -181,6 +183,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
     if (st == FSDPCK_OK && c->probe.is_folder)
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
+    if (st == FSDPCK_OK)
+        st = weights_beside_check(c, c->adapter == NULL ? &c->cat : &c->read, NULL, err);
     if (st == FSDPCK_OK)
         st = latest_required_check(c, o->allow_missing_state != 0, err);
     if (st == FSDPCK_OK)

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "open/single_rank_file.h"
+#include "verify/latest_copies.h"
 #include "verify/latest_name.h"
 
 /* Newest first; equal steps are ordered by name, so that the result is deterministic. */
@@ -14,6 +15,8 @@ static int compare_candidates(const void *a, const void *b)
     const int order = step_name_compare(&y->name, &x->name);
     if (order == 0 && x->is_recorded != y->is_recorded) /* a copy of the other */
         return x->is_recorded ? 1 : -1;
+    if (order == 0 && (x->copy_of != NULL) != (y->copy_of != NULL))
+        return x->copy_of != NULL ? 1 : -1;
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
@@ -68,6 +71,7 @@ fsdpck_status latest_list_read(latest_list *l, const char *root, const folder *d
         if (is_candidate(dir, names[i], &s))
             st = add_candidate(l, root, names[i], &s, err);
     }
+    latest_copies_find(l->steps.items, l->steps.count);
     latest_list_sort(l);
     free(names);
     return st;
@@ -151,4 +155,5 @@ void latest_list_warn(const latest_list *l, const latest_step *chosen, const log
         return;
     warn_order(l, chosen, log);
     warn_several(chosen, log);
+    latest_copies_warn(l->steps.items, l->steps.count, chosen, log);
 }

@@ -13,7 +13,7 @@ typedef struct latest_list {
 void latest_list_init(latest_list *l);
 fsdpck_status latest_list_read(latest_list *l, const char *root, const folder *dir,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* LATEST-NAME: a name whose order beside `chosen` is uncertain, and another model of its number.
+/* LATEST-NAME: a name whose order beside `chosen` is uncertain, another model of its number, and its copies.
  * chosen: the newest complete step; NULL if none. */
 void latest_list_warn(const latest_list *l, const latest_step *chosen, const logger *log);
 /* Newest first. */

@@ -309,7 +309,7 @@ static fsdpck_status add_parts(fsdpck_context *ctx, latest_step *list, size_t co
             continue;
         RETURN_IF(add_part(ctx, &list[i], o, state, &has_model, err));
         if (has_model && i > at && list[at].other_model == NULL && /* before it: incomplete */
-            !list[i].is_recorded)
+            !list[i].is_recorded && list[i].copy_of == NULL)
             list[at].other_model = list[i].path;
     }
     return FSDPCK_OK;

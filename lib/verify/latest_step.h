@@ -10,6 +10,8 @@ typedef struct latest_step {
     char *path;
     step_name name;
     const char *other_model; /* path of a later candidate with this number and a model; or NULL */
+    const char
+        *copy_of; /* path of the step that its name is a copy of (latest_copies.h); or NULL */
     bool
         is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
     int64_t recorded_step; /* of one that was found complete: that of its files; -1: unknown */

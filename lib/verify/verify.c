@@ -8,6 +8,7 @@
 
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
+#include "open/weights_beside.h"
 #include "run/run.h"
 #include "verify/verify_internal.h"
 #include "verify/verify_like.h"
@@ -236,8 +237,9 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .path = v->src->path,
         .level = v->level,
         .nthreads = thread_count(v->options.threads),
-        .memory_nbytes =
-            v->options.memory_nbytes > 0 ? v->options.memory_nbytes : run_memory_default_nbytes(FSDPCK_ENGINE_THREADS),
+        .memory_nbytes = v->options.memory_nbytes > 0
+                             ? v->options.memory_nbytes
+                             : run_memory_default_nbytes(FSDPCK_ENGINE_THREADS),
         .peers = ctx->group == NULL ? NULL : &peers,
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,
@@ -285,6 +287,7 @@ static void check_sizes(fsdpck_verify *v)
         return;
     }
     checkpoint_warn_lost(v->src);
+    weights_beside_warn(v->src);
     if (v->like == NULL && checkpoint_check_sizes(v->src, &what) != FSDPCK_OK)
         findings_report_as(&v->found, FINDING_ERROR, &what);
 }
