@@ -137,6 +137,8 @@ bool lora_is_weight_of(const char *name, size_t nbytes, const char *const *modul
 bool lora_is_embedding_weight(const char *name, size_t nbytes);
 /* The bytes of the path of such a module in a name of an adapter; 0: none. *path: its first byte, inside the name. */
 size_t lora_head_path(const char *name, size_t nbytes, const char **path);
+/* Likewise of the embedding of an encoder or a decoder, which may be that of the model. */
+size_t lora_copy_path(const char *name, size_t nbytes, const char **path);
 
 /* ---- adapter_config.json ---- */
 

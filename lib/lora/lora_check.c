@@ -360,9 +360,7 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
 static void count_missing(const lora_set *set, const lora_module *m, lora_base_counts *counts)
 {
     const char *path = lora_text(set, m->path);
-    const bool head =
-        strcmp(path, "lm_head") == 0 || text_ends_with(path, strlen(path), ".lm_head");
-    const bool renamed = head || m->kind == LORA_PARAMETER;
+    const bool renamed = lora_is_head(path, strlen(path)) || m->kind == LORA_PARAMETER;
     if (counts->missing == 0 || (!renamed && counts->missing == counts->renamed))
         counts->first_missing = path;
     counts->missing++;
@@ -370,7 +368,7 @@ static void count_missing(const lora_set *set, const lora_module *m, lora_base_c
 }
 
 fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t adapter,
-                              const lora_config *config, const catalogue *base,
+                              const lora_config *config, const catalogue *base, const strtab *tied,
                               lora_base_counts *counts, lora_found_fn found, void *ctx,
                               fsdpck_error *err)
 {
@@ -388,8 +386,10 @@ fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t 
         st = find_weight(&s, m, base, &name, &tensor, err);
         if (st != FSDPCK_OK)
             break;
-        counts->compared += tensor != CAT_NONE;
-        if (tensor == CAT_NONE)
+        const bool is_tied = tied != NULL && tensor == CAT_NONE &&
+                             strtab_find(tied, name.text, name.nbytes) != STRTAB_NONE;
+        counts->compared += tensor != CAT_NONE || is_tied;
+        if (tensor == CAT_NONE && !is_tied)
             count_missing(set, m, counts);
         if (tensor != CAT_NONE)
             st = check_against(

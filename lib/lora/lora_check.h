@@ -41,15 +41,16 @@ const char *lora_unmatched_target(const lora_set *set, const lora_config *config
 
 typedef struct lora_base_counts {
     uint64_t compared, missing; /* modules with and without a weight in the base model */
-    /* Of the missing ones, those that it may have under other names: fused experts, a tied lm_head. */
+    /* Of the missing ones, those that it may have under other names: fused experts, a tied output projection. */
     uint64_t renamed;
     const char *
         first_missing; /* path of a module, of the others if any; borrowed from the set; NULL: none */
 } lora_base_counts;
 
-/* LORA-SHAPE against the weights of another catalogue, which has the names of the base model. */
+/* LORA-SHAPE against the weights of another catalogue, which has the names of the base model. tied: names of weights that it
+ * lacks, as its model ties them to others; NULL: unknown. */
 fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t adapter,
-                              const lora_config *config, const catalogue *base,
+                              const lora_config *config, const catalogue *base, const strtab *tied,
                               lora_base_counts *counts, lora_found_fn found, void *ctx,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

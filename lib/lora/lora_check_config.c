@@ -84,6 +84,35 @@ static fsdpck_status check_flags(const config_check *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static bool has_tokens_of(const config_check *s, const char *name)
+{
+    for (size_t i = 0; i < lora_module_count(s->of->set); i++) {
+        const lora_module *m = lora_module_at(s->of->set, i);
+        const char *path = lora_text(s->of->set, m->path);
+        if (m->adapter == s->of->adapter && m->kind == LORA_TOKENS &&
+            text_ends_with(path, strlen(path), name))
+            return true;
+    }
+    return false;
+}
+
+/* PEFT omits those of an output projection that is tied. */
+static fsdpck_status check_tokens(const config_check *s, fsdpck_error *err)
+{
+    const strtab *names = &s->of->config->token_names;
+    for (uint32_t i = 0; s->has_tokens && i < strtab_count(names); i++) {
+        const char *name = strtab_text(names, i);
+        if (!lora_is_head(name, strtab_nbytes(names, i)) && !has_tokens_of(s, name))
+            LORA_REPORT(s->of, err, LORA_PAIR,
+                        ("trainable_token_indices names '%s', for which the adapter has no rows",
+                         name),
+                        (tensor, name),
+                        (next, "save the adapter again, or give the config of this training with "
+                               "--adapter-config"));
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status check_all(config_check *s, fsdpck_error *err)
 {
     for (size_t i = 0; i < lora_module_count(s->of->set); i++) {
@@ -96,6 +125,7 @@ static fsdpck_status check_all(config_check *s, fsdpck_error *err)
         RETURN_IF(check_module(s, m, err));
     }
     RETURN_IF(check_flags(s, err));
+    RETURN_IF(check_tokens(s, err));
     return lora_check_lacking(s->of, err);
 }
 

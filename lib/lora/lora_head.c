@@ -70,6 +70,24 @@ size_t lora_head_path(const char *name, size_t nbytes, const char **path)
     return found;
 }
 
+/* Models of an encoder and a decoder have one embedding, and a module for it in both. */
+static bool is_copy_of_shared(const char *path, size_t nbytes)
+{
+    return text_ends_with(path, nbytes, "encoder.embed_tokens") ||
+           text_ends_with(path, nbytes, "decoder.embed_tokens");
+}
+
+size_t lora_copy_path(const char *name, size_t nbytes, const char **path)
+{
+    const size_t prefix = lora_name_prefix(name, nbytes);
+    size_t at = 0, begin, end;
+    *path = name + prefix;
+    while (lora_name_next(*path, nbytes - prefix, &at, &begin, &end))
+        if (prefix + end < nbytes && is_copy_of_shared(*path, end))
+            return end;
+    return 0;
+}
+
 /* ---- trainable tokens ---- */
 
 /* PEFT compares ends of texts. A list is for the embedding of the model. */
@@ -83,13 +101,6 @@ static bool is_named(const lora_config *config, const char *path)
     return false;
 }
 
-/* Models of an encoder and a decoder have one embedding, and a module for it in both. */
-static bool is_copy_of_shared(const char *path)
-{
-    return text_ends_with(path, strlen(path), "encoder.embed_tokens") ||
-           text_ends_with(path, strlen(path), "decoder.embed_tokens");
-}
-
 /* The embedding that the config names: the one with the shortest path. */
 static uint32_t find_embedding(const lora_set *set, const lora_config *config, uint32_t adapter)
 {
@@ -99,7 +110,7 @@ static uint32_t find_embedding(const lora_set *set, const lora_config *config, u
     for (uint32_t i = 0; i < lora_module_count(set); i++) {
         const lora_module *m = lora_module_at(set, i);
         const char *path = lora_text(set, m->path);
-        const size_t n = strlen(path) + (is_copy_of_shared(path) ? SIZE_MAX / 2 : 0);
+        const size_t n = strlen(path) + (is_copy_of_shared(path, strlen(path)) ? SIZE_MAX / 2 : 0);
         if (m->adapter != adapter || m->kind != LORA_TOKENS || lora_is_head(path, strlen(path)) ||
             n >= least || !(is_list || is_named(config, path)))
             continue;

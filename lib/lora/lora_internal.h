@@ -66,6 +66,14 @@ bool lora_is_saved_name(const lora_config *c, const char *path, size_t nbytes);
  * none. */
 size_t lora_saved_around(const lora_config *c, const char *name, size_t nbytes, bool whole);
 
+/* lora_targets.c: whether no module has an adapter for a name of target_modules that is one of output projections. */
+bool lora_has_unmatched_head(const lora_set *set, const lora_config *config);
+/* lora_targets.c: likewise of modules_to_save; `saved`: names of its tensors that the adapter has. */
+bool lora_has_unsaved_head(const lora_config *config, const strtab *saved);
+/* lora_targets.c: whether the path before the first number of a module is that of the encoder where `stacks` has the same one
+ * of the decoder, or the other way round. */
+bool lora_is_other_half(const strtab *stacks, const char *path, size_t nbytes);
+
 /* lora_lacking.c: tensors that the config names and the adapter lacks. */
 fsdpck_status lora_check_lacking(const lora_config_check *check,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -235,8 +235,12 @@ static fsdpck_status find_beside(lacking *s, const base_place *p, loss *found, f
             p->is_exact && is_outside(s, p->path, p->module_nbytes) ? LOSS_UNPROVEN : LOSS_NONE;
         return FSDPCK_OK;
     }
-    if ((layers > 0 && first.layer >= layers) || (!has_stack && strtab_count(&s->stacks) > 0))
+    if ((layers > 0 && first.layer >= layers) || (!has_stack && strtab_count(&s->stacks) > 0)) {
+        *found = p->is_exact && lora_is_other_half(&s->stacks, p->path, first.begin)
+                     ? LOSS_UNPROVEN
+                     : LOSS_NONE;
         return FSDPCK_OK;
+    }
     s->scratch.nbytes = 0;
     (void)append_template(p->path, p->nbytes, &s->scratch);
     RETURN_IF(text_check(&s->scratch, err));
@@ -453,10 +457,9 @@ static fsdpck_status note_all(lacking *s, fsdpck_error *err)
 /* Files of a base model lack an output projection that is tied to the embedding. */
 static void note_lost_head(const lacking *s)
 {
-    uint64_t count;
-    const char *target = lora_unmatched_target(s->of->set, s->config, &count);
-    if (s->of->lost != NULL && s->of->own > 0 && s->of->lost->unproven == 0 && target != NULL)
-        s->of->lost->unproven += lora_is_head(target, strlen(target));
+    if (s->of->lost != NULL && s->of->own > 0 && s->of->lost->unproven == 0)
+        s->of->lost->unproven += lora_has_unmatched_head(s->of->set, s->config) ||
+                                 lora_has_unsaved_head(s->config, &s->saved);
 }
 
 static fsdpck_status check_all(lacking *s, fsdpck_error *err)

@@ -94,20 +94,72 @@ static bool is_matched(const lora_set *set, const char *target, size_t nbytes)
     return false;
 }
 
+/* The next name of a list of target_modules at or after *at that no module with an adapter has; NULL: none. */
+static const char *next_unmatched(const lora_set *set, const lora_names *names, uint32_t *at)
+{
+    while (names->is_set && !names->is_regex && !names->is_all &&
+           *at < strtab_count(&names->texts)) {
+        const uint32_t i = (*at)++;
+        const size_t nbytes = strtab_nbytes(&names->texts, i);
+        if (nbytes > 0 && !is_matched(set, strtab_text(&names->texts, i), nbytes))
+            return strtab_text(&names->texts, i);
+    }
+    return NULL;
+}
+
 const char *lora_unmatched_target(const lora_set *set, const lora_config *config, uint64_t *count)
 {
-    const lora_names *names = &config->target_modules;
-    const char *first = NULL;
-    *count = 0;
-    for (uint32_t i = 0; names->is_set && !names->is_regex && !names->is_all &&
-                         i < strtab_count(&names->texts);
-         i++) {
-        const char *target = strtab_text(&names->texts, i);
-        if (strtab_nbytes(&names->texts, i) == 0 ||
-            is_matched(set, target, strtab_nbytes(&names->texts, i)))
-            continue;
-        first = first == NULL ? target : first;
+    uint32_t at = 0;
+    const char *first = next_unmatched(set, &config->target_modules, &at);
+    *count = first != NULL;
+    while (next_unmatched(set, &config->target_modules, &at) != NULL)
         ++*count;
-    }
     return first;
+}
+
+bool lora_has_unmatched_head(const lora_set *set, const lora_config *config)
+{
+    uint32_t at = 0;
+    const char *target = next_unmatched(set, &config->target_modules, &at);
+    while (target != NULL && !lora_is_head(target, strlen(target)))
+        target = next_unmatched(set, &config->target_modules, &at);
+    return target != NULL;
+}
+
+static bool is_saved(const lora_config *c, const strtab *saved, const char *module)
+{
+    for (uint32_t i = 0; i < strtab_count(saved); i++) {
+        const char *name = strtab_text(saved, i);
+        if (text_ends_with(name, lora_saved_around(c, name, strtab_nbytes(saved, i), false),
+                           module))
+            return true;
+    }
+    return false;
+}
+
+bool lora_has_unsaved_head(const lora_config *config, const strtab *saved)
+{
+    const strtab *names = &config->modules_to_save.texts;
+    for (uint32_t i = 0; !config->ties_tokens && i < strtab_count(names); i++)
+        if (lora_is_head(strtab_text(names, i), strtab_nbytes(names, i)) &&
+            !is_saved(config, saved, strtab_text(names, i)))
+            return true;
+    return false;
+}
+
+bool lora_is_other_half(const strtab *stacks, const char *path, size_t nbytes)
+{
+    static const char *const halves[] = {"encoder.", "decoder."};
+    for (size_t h = 0; h < 2; h++) {
+        const size_t n = strlen(halves[h]);
+        for (uint32_t i = 0; i < strtab_count(stacks); i++) {
+            const char *stack = strtab_text(stacks, i), *at = strstr(stack, halves[h]);
+            const size_t head = at == NULL ? 0 : (size_t)(at - stack);
+            if (at != NULL && strtab_nbytes(stacks, i) == nbytes &&
+                memcmp(path, stack, head) == 0 && memcmp(path + head, halves[1 - h], n) == 0 &&
+                memcmp(path + head + n, at + n, nbytes - head - n) == 0)
+                return true;
+        }
+    }
+    return false;
 }

@@ -101,6 +101,8 @@ typedef struct merge_list {
     /* Headers of chunks are not read before the streams are: chunks that are streams are then divided too, and
      * decoded once for each part. */
     bool no_reading;
+    /* The list is not merged: no bytes are compared. If the files have both of two tied weights, these stay two. */
+    bool names_only;
 } merge_list;
 
 void merge_list_init(merge_list *list, budget *owner);

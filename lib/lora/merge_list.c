@@ -215,22 +215,32 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
     return st;
 }
 
+/* Whether the adapter has a tensor whose name is `name` without the bytes from `begin` to `end`, and a step uses it. */
+static bool is_used_without(const list_maker *k, const char *name, const char *begin,
+                            const char *end)
+{
+    const size_t head = (size_t)(begin - name);
+    for (uint32_t j = 0; j < k->own; j++) {
+        const char *other = lora_text(&k->set, lora_tensor_at(&k->set, j)->saved);
+        if (k->used[j] && strncmp(other, name, head) == 0 && strcmp(other + head, end) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* With "bias": "all", PEFT also saves the biases of a module of modules_to_save under X.original_module and
- * X.modules_to_save, and does not load them. */
+ * X.modules_to_save, and does not load them; those of modules inside have the adapter's name too: X.modules_to_save.default. */
 static bool is_second_copy(const list_maker *k, uint32_t i)
 {
     static const char *const segments[] = {"original_module.", "modules_to_save."};
-    const lora_tensor *t = lora_tensor_at(&k->set, i);
-    const char *name = lora_text(&k->set, t->saved);
+    const char *name = lora_text(&k->set, lora_tensor_at(&k->set, i)->saved);
+    /* A name with the adapter's name has become one without. */
+    if (is_used_without(k, name, name, name))
+        return true;
     for (size_t s = 0; s < sizeof segments / sizeof *segments; s++) {
         const char *at = strstr(name, segments[s]);
-        for (uint32_t j = 0; at != NULL && j < k->own; j++) {
-            const char *other = lora_text(&k->set, lora_tensor_at(&k->set, j)->saved);
-            const size_t head = (size_t)(at - name);
-            if (k->used[j] && strncmp(other, name, head) == 0 &&
-                strcmp(other + head, at + strlen(segments[s])) == 0)
-                return true;
-        }
+        if (at != NULL && is_used_without(k, name, at, at + strlen(segments[s])))
+            return true;
     }
     return false;
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "lora/lora_check.h"
 #include "lora/lora_internal.h"
 #include "lora/merge_list_internal.h"
@@ -323,19 +324,25 @@ static fsdpck_status check_replaced(const list_maker *k, uint32_t i, fsdpck_erro
     return lora_check_replacing(name, lora_text(&k->set, t->saved), old, made, err);
 }
 
-static bool is_embedding(const list_maker *k, const lora_module *m)
+/* Embeddings come first, as in models: an output projection that is tied to one gets both changes. Encoders come before
+ * decoders, which may have the same embedding. */
+enum { ORDER_EMBEDDINGS, ORDER_DECODER, ORDER_OTHERS, ORDERS };
+
+static unsigned order_of(const list_maker *k, const lora_module *m)
 {
     const char *path = path_of(k, m);
-    return m->kind == LORA_EMBEDDING ||
-           (m->kind == LORA_TOKENS && !lora_is_head(path, strlen(path)));
+    const size_t n = strlen(path);
+    if (m->kind != LORA_EMBEDDING && (m->kind != LORA_TOKENS || lora_is_head(path, n)))
+        return ORDER_OTHERS;
+    return text_ends_with(path, n, "decoder.embed_tokens") ? ORDER_DECODER : ORDER_EMBEDDINGS;
 }
 
-/* The modules of one adapter: embeddings, or all others. */
-static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *err)
+/* The modules of one adapter that have this order. */
+static fsdpck_status add_modules(list_maker *k, unsigned order, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < lora_module_count(&k->set); i++) {
         const lora_module *m = lora_module_at(&k->set, i);
-        if (m->adapter != k->adapter || is_embedding(k, m) != embeddings)
+        if (m->adapter != k->adapter || order_of(k, m) != order)
             continue;
         if (m->kind == LORA_TOKENS)
             RETURN_IF(add_tokens(k, i, err));
@@ -345,7 +352,6 @@ static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *e
     return FSDPCK_OK;
 }
 
-/* Embeddings come first, as in models: an output projection that is tied to one gets both changes. */
 fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
@@ -353,8 +359,8 @@ fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
         RETURN_IF(add_replaced(k, i, true, err));
     RETURN_IF(list_maker_find_pairs(k, err));
-    RETURN_IF(add_modules(k, true, err));
-    RETURN_IF(add_modules(k, false, err));
+    for (unsigned order = 0; order < ORDERS; order++)
+        RETURN_IF(add_modules(k, order, err));
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
         RETURN_IF(check_replaced(k, i, err));
     return FSDPCK_OK;

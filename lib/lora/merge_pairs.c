@@ -61,7 +61,8 @@ fsdpck_status list_maker_find_pairs(list_maker *k, fsdpck_error *err)
     if (k->together == NULL)
         return FSDPCK_LIMIT;
     memset(k->together, MERGE_ALONE, count + 1);
-    for (size_t i = 0; i < count && k->request->config->ties_tokens; i++) {
+    const bool may_be = k->request->config->ties_tokens && !k->list->names_only;
+    for (size_t i = 0; i < count && may_be; i++) {
         const lora_module *embedding = lora_module_at(&k->set, i);
         for (size_t j = 0; j < count && has_product(k, embedding, LORA_EMBEDDING); j++) {
             const lora_module *linear = lora_module_at(&k->set, j);

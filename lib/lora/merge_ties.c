@@ -77,7 +77,7 @@ static fsdpck_status is_tied_by_config(list_maker *k, uint32_t one, uint32_t oth
 {
     merge_list *list = k->list;
     *tied = false;
-    if (!has_both(k, one, other))
+    if (list->names_only || !has_both(k, one, other))
         return FSDPCK_OK;
     if (list->pair == MERGE_PAIR_UNKNOWN && list->no_reading)
         return FAIL_WITH(
@@ -116,7 +116,7 @@ static fsdpck_status note_untold(list_maker *k, const pending_step *p, uint32_t 
     const merge_target *two = VEC_AT(&list->targets, const merge_target, target);
     bool equal;
     const bool in_both = p->step.kind == MERGE_PRODUCT && p->step.together != MERGE_ALONE;
-    if (list->no_reading || list->tied != STRTAB_NONE || p->step.unties || in_both ||
+    if (list->no_reading || list->names_only || list->tied != STRTAB_NONE || p->step.unties || in_both ||
         has_own_tokens(k, p, target) || !has_both(k, one->tensor, two->tensor) ||
         share_storage(k->base->cat, one->tensor, two->tensor))
         return FSDPCK_OK;
@@ -230,6 +230,33 @@ static fsdpck_status share_step(list_maker *k, const pending_step *p, const uint
     return FSDPCK_OK;
 }
 
+/* PEFT takes the norm of the second one of the weight that the first has changed, and no training had that. */
+static fsdpck_status check_norms(const list_maker *k, fsdpck_error *err)
+{
+    for (size_t i = 0; i < k->pending.count; i++) {
+        const pending_step *p = VEC_AT(&k->pending, const pending_step, i);
+        for (size_t j = 0; j < i && p->step.kind == MERGE_PRODUCT && p->step.magnitude != CAT_NONE;
+             j++) {
+            const pending_step *q = VEC_AT(&k->pending, const pending_step, j);
+            if (q->target != p->target || q->step.kind != MERGE_PRODUCT ||
+                q->step.adapter != p->step.adapter || q->step.magnitude == CAT_NONE ||
+                q->step.a == p->step.a)
+                continue;
+            const uint32_t name = VEC_AT(&k->list->targets, const merge_target, p->target)->name;
+            return FAIL_WITH(
+                err, UNSUPPORTED, LORA_TIED,
+                ("adapter '%s' has DoRA for '%s' and for a weight that the model ties to it: the "
+                 "norm of one is that of a weight without the other",
+                 strtab_text(&k->list->adapters, p->step.adapter),
+                 strtab_text(&k->list->names, name)),
+                (tensor, strtab_text(&k->list->names, name)),
+                (next, "merge into a base model with both weights, whose config.json has "
+                       "\"tie_word_embeddings\": false"));
+        }
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status list_maker_add_tied(list_maker *k, fsdpck_error *err)
 {
     const size_t targets = k->list->targets.count;
@@ -244,5 +271,5 @@ fsdpck_status list_maker_add_tied(list_maker *k, fsdpck_error *err)
     budget_free(k->owner, replaced, targets + 1);
     vec_release(&k->pending);
     k->pending = shared;
-    return st;
+    return st == FSDPCK_OK ? check_norms(k, err) : st;
 }

@@ -168,7 +168,7 @@ static fsdpck_status check_like(const fsdpck_checkpoint *c, const lora_set *set,
                                 fsdpck_error *err)
 {
     lora_base_counts counts;
-    RETURN_IF(lora_check_base(set, &c->base->cat, adapter, config, &like->cat, &counts,
+    RETURN_IF(lora_check_base(set, &c->base->cat, adapter, config, &like->cat, NULL, &counts,
                               stop_at_fault, NULL, err));
     if (counts.missing > counts.renamed || (counts.compared == 0 && counts.missing > 0))
         return FAIL_WITH(err, BADINPUT, LORA_SHAPE,

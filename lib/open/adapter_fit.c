@@ -4,6 +4,18 @@
 #include "open/merge_inputs.h"
 #include "open/merged_ties.h"
 
+void adapter_fit_init(adapter_fit *fit, fsdpck_checkpoint *adapter)
+{
+    *fit = (adapter_fit){.adapter = adapter};
+    strtab_init(&fit->tied, &adapter->metadata);
+}
+
+void adapter_fit_release(adapter_fit *fit)
+{
+    text_release(&fit->first);
+    strtab_release(&fit->tied);
+}
+
 static fsdpck_status check_fit(fsdpck_checkpoint *base, merge_inputs *own, merge_inputs *adapter,
                                adapter_fit *fit, fsdpck_error *err)
 {
@@ -18,10 +30,14 @@ static fsdpck_status check_fit(fsdpck_checkpoint *base, merge_inputs *own, merge
     r.config = &adapter->config;
     merge_count_layers(base, &r, 1);
     merge_list_init(&list, &fit->adapter->metadata);
-    list.no_reading = true;
+    list.names_only = true;
     merged_find_tied(base, &list);
-    list.is_untold = true; /* whether tied weights are equal is a question of their bytes */
-    fsdpck_status st = merge_list_make(&list, &own->tensors, &r, 1, false, err);
+    fsdpck_status st =
+        merged_add_tied(&list, &base->cat, &r, 1, &own->names, &fit->tied, &own->tensors.tied, err);
+    own->tensors.inputs = own->names.items;
+    own->tensors.count = own->names.count;
+    if (st == FSDPCK_OK)
+        st = merge_list_make(&list, &own->tensors, &r, 1, false, err);
     fit->lost = r.lost;
     if (st == FSDPCK_OK && r.lost > 0) {
         text_puts(&fit->first, merge_first_lost(&list, &r));

@@ -10,9 +10,12 @@ typedef struct adapter_fit {
     fsdpck_checkpoint *adapter; /* given; it has an adapter_config.json */
     uint64_t lost;              /* result: modules that the adapter may have lost */
     text_buf first;             /* result: the weight of the first of them */
+    strtab tied;                /* result: names of the adapter that the base model's files lack and its model ties to others */
 } adapter_fit;
 
-/* The errors of checkpoint_merge. */
+void adapter_fit_init(adapter_fit *fit, fsdpck_checkpoint *adapter);
+void adapter_fit_release(adapter_fit *fit);
+/* The errors of checkpoint_merge. Release also after a failure. */
 fsdpck_status adapter_fits(fsdpck_checkpoint *base, adapter_fit *fit,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 #endif

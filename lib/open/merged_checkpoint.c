@@ -198,7 +198,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, merge_inputs *base, merge_r
     list.no_reading = c->remote_files != NULL;
     list.wide = m->wide != 0;
     merged_find_tied(c->base, &list);
-    fsdpck_status st = merged_add_tied(&list, requests, count, &base->names, &base->tied,
+    fsdpck_status st = merged_add_tied(&list, &c->base->cat, requests, count, &base->names, &base->tied,
                                        &base->tensors.tied, err);
     base->tensors.inputs = base->names.items;
     base->tensors.count = base->names.count;

@@ -77,6 +77,18 @@ static uint32_t find_name(const vec *names, const char *name, size_t nbytes)
     return CAT_NONE;
 }
 
+/* Whether the base model has modules in this one: an output projection is inside of it then, as lm_head.decoder. */
+static bool has_modules(const vec *names, const char *path, size_t nbytes)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        const lora_input *in = VEC_AT(names, const lora_input, i);
+        if (in->nbytes > nbytes && memcmp(in->name, path, nbytes) == 0 && in->name[nbytes] == '.' &&
+            memchr(in->name + nbytes + 1, '.', in->nbytes - nbytes - 1) != NULL)
+            return true;
+    }
+    return false;
+}
+
 typedef struct tied_names {
     const vec *names; /* lora_input */
     strtab *texts;
@@ -119,23 +131,38 @@ static fsdpck_status add_path(tied_names *t, const char *path, size_t nbytes, ui
     return tensor == CAT_NONE ? st : add_name(t, path, nbytes, ".bias", tensor, err);
 }
 
-fsdpck_status merged_add_tied(const merge_list *list, const merge_request *requests, size_t count,
-                              vec *names, strtab *texts, size_t *added, fsdpck_error *err)
+/* Names of one tensor of an adapter: "shared" is the embedding of an encoder and of a decoder. */
+static fsdpck_status add_names(tied_names *t, const lora_input *in, uint32_t embedding,
+                               bool is_shared, fsdpck_error *err)
+{
+    const char *path;
+    size_t n = lora_head_path(in->name, in->nbytes, &path);
+    if (n > 0 && !has_modules(t->names, path, n))
+        return add_path(t, path, n, embedding, err);
+    n = is_shared ? lora_copy_path(in->name, in->nbytes, &path) : 0;
+    return n > 0 ? add_path(t, path, n, embedding, err) : FSDPCK_OK;
+}
+
+static bool is_shared(const catalogue *c, uint32_t embedding)
+{
+    static const char *const shared[] = {"shared"};
+    const uint32_t name = catalogue_tensor(c, embedding)->name;
+    return lora_is_weight_of(catalogue_name(c, name), catalogue_name_nbytes(c, name), shared, 1);
+}
+
+fsdpck_status merged_add_tied(const merge_list *list, const catalogue *base,
+                              const merge_request *requests, size_t count, vec *names, strtab *texts, size_t *added, fsdpck_error *err)
 {
     tied_names t = {names, texts, VEC_OF(uint32_t, names->owner)};
     fsdpck_status st = FSDPCK_OK;
     *added = 0;
     if (list->embedding == CAT_NONE || !list->is_certain || list->is_untold)
         return FSDPCK_OK;
+    const bool shared = is_shared(base, list->embedding);
     for (size_t i = 0; i < count; i++) {
         const merge_checkpoint *beside = requests[i].beside;
-        for (size_t j = 0; beside != NULL && j < beside->count && st == FSDPCK_OK; j++) {
-            const lora_input *in = &beside->inputs[j];
-            const char *path;
-            const size_t n = lora_head_path(in->name, in->nbytes, &path);
-            if (n > 0)
-                st = add_path(&t, path, n, list->embedding, err);
-        }
+        for (size_t j = 0; beside != NULL && j < beside->count && st == FSDPCK_OK; j++)
+            st = add_names(&t, &beside->inputs[j], list->embedding, shared, err);
     }
     for (uint32_t i = 0; i < t.tensors.count && st == FSDPCK_OK; i++) {
         const lora_input made = {strtab_text(texts, i), strtab_nbytes(texts, i),

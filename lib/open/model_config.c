@@ -39,7 +39,7 @@ fsdpck_status model_file_open(const folder *dir, const char *name, cache_links l
 /* The first ones have precedence. */
 static const char *const number_keys[MODEL_NUMBERS][NUMBER_KEYS_MAX] = {
     [MODEL_VOCAB_SIZE] = {"vocab_size"},
-    [MODEL_HIDDEN_SIZE] = {"hidden_size", "n_embd", "d_model"},
+    [MODEL_HIDDEN_SIZE] = {"hidden_size", "n_embd", "d_model", "dim"},
     [MODEL_HIDDEN_LAYERS] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
     [MODEL_KV_SHARED_LAYERS] = {"num_kv_shared_layers"},
 };

@@ -125,36 +125,62 @@ static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
     findings_report_as(&v->found, renamed ? FINDING_WARNING : FINDING_ERROR, &what);
 }
 
-/* Modules that the adapter lost, and what else would stop a merge and has not been reported. */
-static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, bool *fits,
-                               fsdpck_error *err)
+/* Modules that the adapter lost. *what: what would stop a merge. */
+static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, adapter_fit *fit,
+                               fsdpck_error *what, fsdpck_error *err)
 {
-    adapter_fit fit = {.adapter = v->src};
-    fsdpck_error what = FSDPCK_ERROR_INIT;
-    const fsdpck_status st = adapter_fits(base, &fit, &what);
-    *fits = st == FSDPCK_OK;
-    /* Those of LORA-BASE and LORA-SHAPE are found below, all of them. */
-    const bool is_new =
-        what.finding == FSDPCK_FINDING_LORA_PAIR ||
-        (what.finding != FSDPCK_FINDING_LORA_BASE && what.finding != FSDPCK_FINDING_LORA_SHAPE &&
-         v->found.counts[FINDING_ERROR] == 0);
-    if (st == FSDPCK_BADINPUT && is_new)
-        report(v, &what, NULL);
-    if (st == FSDPCK_OK && fit.lost > 0) {
-        FAIL_WITH(&what, BADINPUT, LORA_PAIR,
+    const fsdpck_status st = adapter_fits(base, fit, what);
+    if (st == FSDPCK_OK && fit->lost > 0) {
+        fsdpck_error lost = FSDPCK_ERROR_INIT;
+        FAIL_WITH(&lost, BADINPUT, LORA_PAIR,
                   ("the adapter has neither lora_A nor lora_B for %" PRIu64
                    " weight%s of the base model that its config names",
-                   fit.lost, text_plural(fit.lost)),
-                  (path, v->src->path), (tensor, fit.first.text),
+                   fit->lost, text_plural(fit->lost)),
+                  (path, v->src->path), (tensor, fit->first.text),
                   (next, "check that the adapter is complete, and give a --like folder whose "
                          "config.json has num_hidden_layers"));
-        findings_report_as(&v->found, FINDING_WARNING, &what);
+        findings_report_as(&v->found, FINDING_WARNING, &lost);
     }
-    text_release(&fit.first);
     if (st != FSDPCK_LIMIT && st != FSDPCK_CANCELLED && st != FSDPCK_IO)
         return FSDPCK_OK;
     if (err != NULL)
-        *err = what;
+        *err = *what;
+    return st;
+}
+
+/* Each module against its weight. *has_named: a module has no weight there, and that is reported. */
+static fsdpck_status check_base(fsdpck_verify *v, const lora_set *set, const lora_config *config,
+                                const fsdpck_checkpoint *base, const strtab *tied, bool *has_named,
+                                fsdpck_error *err)
+{
+    *has_named = false;
+    for (uint32_t i = 0; i < lora_adapter_count(set); i++) {
+        lora_base_counts counts;
+        RETURN_IF(lora_check_base(set, &v->src->cat, i, config, &base->cat, tied, &counts, report,
+                                  v, err));
+        report_missing(v, base, &counts);
+        *has_named = *has_named || counts.missing > 0;
+    }
+    return lora_check_replaced(set, &v->src->cat, NULL, &base->cat, report, v, err);
+}
+
+/* config: NULL if the adapter has none. */
+static fsdpck_status check_like(fsdpck_verify *v, const lora_set *set, const lora_config *config,
+                                fsdpck_checkpoint *base, fsdpck_error *err)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    adapter_fit fit;
+    bool has_named = false;
+    adapter_fit_init(&fit, v->src);
+    fsdpck_status st = config == NULL ? FSDPCK_OK : check_fit(v, base, &fit, &what, err);
+    if (st == FSDPCK_OK)
+        st = check_base(v, set, config, base, &fit.tied, &has_named, err);
+    adapter_fit_release(&fit);
+    /* The checks above find all modules that do not fit, the merge the first one. */
+    const bool is_new = what.finding == FSDPCK_FINDING_LORA_PAIR ||
+                        (!has_named && v->found.counts[FINDING_ERROR] == 0);
+    if (st == FSDPCK_OK && what.status == FSDPCK_BADINPUT && is_new)
+        report(v, &what, NULL);
     return st;
 }
 
@@ -164,7 +190,7 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
     lora_set set;
     lora_config config = {0};
     adapter_source from = {0};
-    bool has_config = false, fits = false;
+    bool has_config = false;
     fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
     /* verify_adapters has reported a config that cannot be read. */
     if (st == FSDPCK_OK && adapter_source_find(v->src, NULL, false, NULL, &from, NULL) == FSDPCK_OK)
@@ -173,17 +199,8 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
             lora_config_read(from.text, from.nbytes, &v->src->metadata, &config, NULL) == FSDPCK_OK;
     if (st == FSDPCK_OK)
         st = lora_set_name_parameters(&set, &v->src->cat, has_config ? &config : NULL, err);
-    if (st == FSDPCK_OK && has_config)
-        st = check_fit(v, base, &fits, err);
-    for (uint32_t i = 0; st == FSDPCK_OK && i < lora_adapter_count(&set); i++) {
-        lora_base_counts counts;
-        st = lora_check_base(&set, &v->src->cat, i, has_config ? &config : NULL, &base->cat,
-                             &counts, report, v, err);
-        if (st == FSDPCK_OK && !fits)
-            report_missing(v, base, &counts);
-    }
     if (st == FSDPCK_OK)
-        st = lora_check_replaced(&set, &v->src->cat, NULL, &base->cat, report, v, err);
+        st = check_like(v, &set, has_config ? &config : NULL, base, err);
     lora_config_release(&config);
     adapter_source_release(&from);
     lora_set_release(&set);
