@@ -139,8 +139,8 @@ function heading(parts) {
 /* As a shell reads it. */
 const quoted = word => word.includes('\\x') ? `$'${word.replaceAll("'", "\\'")}'` : /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 
-/* A mesh that is not there has no entry. */
-const output = mesh => mesh ? term(mesh) : undefined;
+/* A format or mesh of the output; a failed run may have none. */
+const termIfAny = value => value ? term(value) : undefined;
 
 function header() {
     const s = report.source, [kind, word, text] = verdict(), run = take('arguments');
@@ -150,7 +150,7 @@ function header() {
         make('p', {class: `verdict ${kind}`}, make('strong', {}, word), ': ', prose(text)),
         run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, ['fsdpck', ...run.map(quoted)].join(' '))) : null,
         sides(),
-        facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? term(take('format')) : undefined], ['output mesh', output(take('mesh'))], ['output ranks', take('world_size')],
+        facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? termIfAny(take('format')) : undefined], ['output mesh', termIfAny(take('mesh'))], ['output ranks', take('world_size')],
                ['level', take('level')], ['exit status', report.error.status ? `${report.exit_code} (${report.error.status})` : String(report.exit_code)], ['run on', report.time],
                ['run time', report.seconds < 0.1 ? `${Math.max(1, Math.round(report.seconds * 1000))} ms` : `${report.seconds.toFixed(2)} s`]])));
 }
