@@ -230,7 +230,8 @@ static int run(cli *c, verify_options *w, const char *path)
     if (st != FSDPCK_OK)
         code = report_failure(c, NULL, &err);
     else
-        code = c->json ? verify_print_json(c, w->like, v) : verify_print_text(c, path, w->like, v);
+        code = c->json ? verify_print_json(c, &w->reading, w->like, v)
+                       : verify_print_text(c, &w->reading, path, w->like, v);
     fsdpck_verify_free(v);
     return code;
 }

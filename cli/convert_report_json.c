@@ -3,8 +3,10 @@
 
 #include "average_print.h"
 #include "convert_report.h"
+#include "given_options.h"
 #include "group_print.h"
 #include "map_print.h"
+#include "next_command.h"
 #include "report.h"
 
 static void put_counts(json_report *r, const fsdpck_report *p)
@@ -100,10 +102,28 @@ static void put_resume(json_writer *w, const fsdpck_report *p)
     json_end_object(w);
 }
 
+/* After a plan, the run; after a run, how to load and to check the output. */
+static void put_next(json_report *out, const cli *c, const command_request *r,
+                     const fsdpck_report *p)
+{
+    char step[1600];
+    text_buf line = {0};
+    report_begin_member(out, REPORT_NEXT);
+    if (convert_next_step(r, p, step, sizeof step)[0] != '\0')
+        report_put_text(&out->w, step);
+    if (r->job.dry_run.mode != 0) {
+        next_command_run(&line, c);
+    } else {
+        text_puts(&line, "fsdpck verify --level checksum ");
+        given_path_add(&line, r->dst);
+    }
+    next_command_put(&out->w, &line);
+    json_end_array(&out->w);
+}
+
 int convert_print_json(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p)
 {
-    char next[1600];
     json_report out;
     json_writer *const w = report_begin(&out, c, 0, "none", info);
     json_member_string(w, "format", p->format);
@@ -136,10 +156,6 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
     json_member_string(w, "plan", p->plan_text);
     if (p->group != NULL)
         group_put_json(c, r, p->group, w);
-    if (convert_next_step(r, p, next, sizeof next)[0] != '\0') {
-        report_begin_member(&out, REPORT_NEXT);
-        report_put_text(w, next);
-        json_end_array(w);
-    }
+    put_next(&out, c, r, p);
     return report_end(&out);
 }

@@ -349,18 +349,19 @@ static void put_findings(json_writer *w, const fsdpck_diff *d, uint64_t rows)
     }
 }
 
-int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
-                    const fsdpck_diff *d)
+int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *of_a,
+                    const fsdpck_info *of_b, const fsdpck_diff *d)
 {
     fsdpck_diff_info k = FSDPCK_INIT(fsdpck_diff_info);
     fsdpck_diff_get_info(d, &k);
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
     json_report out;
     json_writer *const w =
-        report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", info);
+        report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", of_a);
     put_findings(w, d, k.rows);
     json_end_array(w);
     report_path(w, "against", r->dst);
+    report_put_source(w, "against_source", of_b);
     json_member_string(w, "part", k.part);
     REPORT_MEMBER_COUNTS(&out, REPORT_COUNTS, {"tensors_a", k.tensors_a},
                          {"tensors_b", k.tensors_b}, {"tensors_compared", k.tensors_compared},

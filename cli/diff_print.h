@@ -5,8 +5,7 @@
 #include "convert_run.h"
 
 int diff_print_text(const cli *c, const command_request *r, const fsdpck_diff *d);
-/* info: of A. */
-int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
-                    const fsdpck_diff *d);
+int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *of_a,
+                    const fsdpck_info *of_b, const fsdpck_diff *d);
 
 #endif

@@ -28,6 +28,7 @@ static void put_counts(json_report *r, const fsdpck_info *info)
     REPORT_MEMBER_COUNTS(r, REPORT_COUNTS, {"tensors", info->tensors}, {"objects", info->objects},
                          {"files", info->files}, {"chunks", info->chunks},
                          {"elements", info->nelems}, {"bytes", info->nbytes},
+                         {"file_bytes", info->file_nbytes},
                          {"left_out", info->left_out});
     json_member_object(w, "parts");
     for (int i = 0; i < 3; i++)
@@ -186,8 +187,10 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error
         return report_no_memory(c);
     }
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
-    if (fsdpck_get_step(ckpt, 0, &step))
+    if (fsdpck_get_step(ckpt, 0, &step)) {
         s.info.step = step.step;
+        s.info.step_source = step.source;
+    }
     if (damage == NULL)
         report_begin(&r, c, 0, "none", &s.info);
     else

@@ -7,6 +7,7 @@
 
 #include "given_options.h"
 #include "inspect_print.h"
+#include "next_command.h"
 
 static void add_dtype(inspect_totals *s, const fsdpck_tensor *t)
 {
@@ -56,15 +57,6 @@ static void add_ranks(const fsdpck_checkpoint *ckpt, inspect_totals *s, const fs
 static bool is_absent(const char *path)
 {
     return access(path, F_OK) != 0;
-}
-
-/* A name that no file in the current folder has, for the output of a command. */
-static const char *new_name(char *name, size_t capacity, const char *stem, const char *suffix)
-{
-    snprintf(name, capacity, "%s%s", stem, suffix);
-    for (unsigned i = 2; !is_absent(name) && i < 100; i++)
-        snprintf(name, capacity, "%s-%u%s", stem, i, suffix);
-    return name;
 }
 
 /* The next command, to which text is added; the last one if there are too many. */
@@ -124,7 +116,7 @@ static void suggest_adapter(inspect_totals *s, fsdpck_checkpoint *ckpt,
         while (s->next_count > 1)
             text_release(&s->next[--s->next_count]);
         text_buf *const next = add_command(s, "fsdpck consolidate BASE ");
-        text_printf(next, "%s --merge-adapter", new_name(name, sizeof name, "merged", ""));
+        text_printf(next, "%s --merge-adapter", next_command_name(name, sizeof name, "merged", ""));
         add_path(next, s->info.path);
         text_puts(next, "  # BASE: the folder of the base model");
         return;
@@ -134,7 +126,7 @@ static void suggest_adapter(inspect_totals *s, fsdpck_checkpoint *ckpt,
         text_puts(next, " --adapter");
         add_path(next, a.name);
     }
-    text_printf(next, " %s", new_name(name, sizeof name, "adapter", ""));
+    text_printf(next, " %s", next_command_name(name, sizeof name, "adapter", ""));
     if (!has_adapter_config(s->info.path))
         text_puts(next, " --lora-alpha X  # X: lora_alpha of the training");
 }
@@ -148,7 +140,7 @@ static void suggest(inspect_totals *s, fsdpck_checkpoint *ckpt, const command_op
     const bool is_pt = info->format_id == FSDPCK_FORMAT_PT;
     const char *const repair =
         info->boxes_suspect && !given->repair_strided ? " --repair-strided" : "";
-    new_name(model, sizeof model, "model",
+    next_command_name(model, sizeof model, "model",
              info->format_id == FSDPCK_FORMAT_SAFETENSORS ? ".pt" : ".safetensors");
     given_verify_add(add_command(s, ""), given, repair, info->path);
     if (info->flat_parameters > 0) {
@@ -167,7 +159,7 @@ static void suggest(inspect_totals *s, fsdpck_checkpoint *ckpt, const command_op
         text_printf(add_consolidate(s, given, repair), " %s", model);
     if (!is_pt && (has_more || !has_model))
         text_printf(add_consolidate(s, given, repair), " %s",
-                    new_name(all, sizeof all, "everything", ".pt"));
+                    next_command_name(all, sizeof all, "everything", ".pt"));
     if (is_pt && !has_model) {
         text_buf *const next = add_command(s, "fsdpck inspect --tree");
         given_options_add(next, options_reading, given);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "next_command.h"
 #include "report.h"
 
 static void put_tensor(json_writer *w, fsdpck_layout *l, uint64_t index)
@@ -109,19 +110,29 @@ static void put_totals(json_report *r, const fsdpck_layout *l, const fsdpck_layo
     json_end_object(w);
 }
 
-int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
-                      const layout_scope *scope)
+static void put_next(json_report *r, const command_request *request)
+{
+    text_buf line = {0};
+    report_begin_member(r, REPORT_NEXT);
+    next_command_reshard(&line, request->given, request->src);
+    next_command_put(&r->w, &line);
+    json_end_array(&r->w);
+}
+
+int layout_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
+                      fsdpck_layout *l, const layout_scope *scope)
 {
     fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
-    json_report r;
+    json_report out;
     fsdpck_layout_get_info(l, &k);
-    report_begin(&r, c, 0, "none", info);
-    put_totals(&r, l, &k);
-    report_list(&r, "tensors");
+    report_begin(&out, c, 0, "none", info);
+    put_totals(&out, l, &k);
+    put_next(&out, r);
+    report_list(&out, "tensors");
     for (uint64_t i = 0; i < k.tensors; i++)
-        put_tensor(&r.w, l, i);
-    json_end_array(&r.w);
+        put_tensor(&out.w, l, i);
+    json_end_array(&out.w);
     if (scope->first < scope->last)
-        put_ranks(&r, l, k.tensors, scope);
-    return report_end(&r);
+        put_ranks(&out, l, k.tensors, scope);
+    return report_end(&out);
 }

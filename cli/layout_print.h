@@ -19,8 +19,8 @@ fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l);
 /* Both return the exit code. info: of the source. */
 int layout_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
                       fsdpck_layout *l, const layout_scope *scope);
-int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
-                      const layout_scope *scope);
+int layout_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
+                      fsdpck_layout *l, const layout_scope *scope);
 
 /* Bytes of the smallest and the largest rank, without padding. Ties go to the lowest rank number. */
 typedef struct layout_ranks {

@@ -140,26 +140,35 @@ static void add_text(json_writer *w, const char *key, const char *text)
     report_put_text(w, text);
 }
 
+void report_put_source(json_writer *w, const char *key, const fsdpck_info *source)
+{
+    json_member_object(w, key);
+    report_path(w, "path", source->path);
+    add_text(w, "format", source->format);
+    add_text(w, "trainer", source->trainer);
+    add_text(w, "torch_version", source->torch_version);
+    if (source->step >= 0) {
+        json_member_i64(w, "step", source->step);
+        add_text(w, "step_source", source->step_source);
+    }
+    if (source->world_size >= 0)
+        json_member_i64(w, "world_size", source->world_size);
+    if (source->recorded_world_size > 0)
+        json_member_i64(w, "recorded_world_size", source->recorded_world_size);
+    add_text(w, "mesh", source->mesh);
+    if (source->sharded_otherwise > 0)
+        json_member_u64(w, "cut_otherwise", source->sharded_otherwise);
+    json_end_object(w);
+}
+
 static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
 {
-    json_member_object(w, "source");
-    if (source == NULL)
-        report_path(w, "path", c->source_path);
     if (source != NULL) {
-        report_path(w, "path", source->path);
-        add_text(w, "format", source->format);
-        add_text(w, "trainer", source->trainer);
-        add_text(w, "torch_version", source->torch_version);
-        if (source->step >= 0)
-            json_member_i64(w, "step", source->step);
-        if (source->world_size >= 0)
-            json_member_i64(w, "world_size", source->world_size);
-        if (source->recorded_world_size > 0)
-            json_member_i64(w, "recorded_world_size", source->recorded_world_size);
-        add_text(w, "mesh", source->mesh);
-        if (source->sharded_otherwise > 0)
-            json_member_u64(w, "cut_otherwise", source->sharded_otherwise);
+        report_put_source(w, "source", source);
+        return;
     }
+    json_member_object(w, "source");
+    report_path(w, "path", c->source_path);
     json_end_object(w);
 }
 

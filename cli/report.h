@@ -93,6 +93,8 @@ void report_name(json_writer *w, const char *key, const char *name, size_t nbyte
 /* Adds a path, not escaped, so that a program can open it: a byte that is not UTF-8 is U+0000 and two hexadecimal digits.
  * Nothing for "" and NULL. */
 void report_path(json_writer *w, const char *key, const char *path);
+/* A member of the form of "source". */
+void report_put_source(json_writer *w, const char *key, const fsdpck_info *source);
 /* Adds it to a list. */
 void report_put_path(json_writer *w, const char *path);
 /* Adds a text to a list. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "next_command.h"
 #include "warnings.h"
 
 /* Findings of one kind about single tensors that are printed. */
@@ -201,7 +202,41 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
         printf("... and %" PRIu64 " more\n", k->errors + k->warnings + k->notes - k->listed);
 }
 
-int verify_print_text(const cli *c, const char *path, const char *like, const fsdpck_verify *v)
+/* All errors are listed, and each is in the optimizer or another part than the model. */
+static bool spares_model(const fsdpck_verify *v, const fsdpck_verify_info *k,
+                         const fsdpck_info *source)
+{
+    uint64_t spared = 0;
+    for (uint64_t i = 0; i < k->listed; i++) {
+        fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
+        fsdpck_verify_get_finding(v, i, &f);
+        spared += strcmp(f.severity, "error") == 0 && f.part > (int)FSDPCK_PART_MODEL;
+    }
+    return k->opened && k->errors > 0 && spared == k->errors &&
+           source->part_tensors[FSDPCK_PART_MODEL] > 0;
+}
+
+/* "" if there is none. */
+static text_buf next_of(const command_options *given, const fsdpck_verify *v,
+                        const fsdpck_verify_info *k, const fsdpck_info *source)
+{
+    text_buf text = {0};
+    if (spares_model(v, k, source))
+        next_command_model(&text, given, source->path);
+    return text;
+}
+
+static void print_next(const command_options *given, const fsdpck_verify *v,
+                       const fsdpck_verify_info *k, const fsdpck_info *source)
+{
+    text_buf next = next_of(given, v, k, source);
+    if (next.nbytes > 0 && !next.failed)
+        printf("  model      no error; save it alone: %.*s\n", (int)next.nbytes, next.text);
+    text_release(&next);
+}
+
+int verify_print_text(const cli *c, const command_options *given, const char *path, const char *like,
+                      const fsdpck_verify *v)
 {
     fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_info source = FSDPCK_INIT(fsdpck_info);
@@ -214,6 +249,8 @@ int verify_print_text(const cli *c, const char *path, const char *like, const fs
         return report_no_memory(c);
     if (!c->quiet)
         print_summary(c, path, like, v, &k, &source);
+    if (!c->quiet)
+        print_next(given, v, &k, &source);
     return exit_code(&k);
 }
 
@@ -233,6 +270,7 @@ static void put_finding(const cli *c, json_writer *w, const fsdpck_finding *f)
         json_member_u64(w, "offset", e->offset_bytes);
     put_field(w, "expected", e->expected);
     put_field(w, "found", e->found);
+    put_field(w, "part", f->part < 0 ? "" : fsdpck_part_name((fsdpck_part)f->part));
     report_all_names(c, w, e);
     json_end_object(w);
 }
@@ -242,6 +280,7 @@ static void put_totals(json_report *r, const fsdpck_verify_info *k, const fsdpck
     REPORT_MEMBER_COUNTS(r, REPORT_COUNTS, {"errors", k->errors}, {"warnings", k->warnings},
                          {"notes", k->notes}, {"ignored", k->ignored}, {"tensors", source->tensors},
                          {"chunks", source->chunks}, {"files", source->files},
+                         {"tensor_bytes", source->nbytes}, {"file_bytes", source->file_nbytes},
                          {"state_files", k->state_files}, {"records", k->records},
                          {"bytes", k->bytes_total}, {"bytes_read", k->bytes_read},
                          {"bytes_summed", k->bytes_summed});
@@ -277,7 +316,17 @@ static void put_failure(json_report *r, const fsdpck_verify *v)
     report_put_error(r, f.what);
 }
 
-int verify_print_json(const cli *c, const char *like, const fsdpck_verify *v)
+static void put_next(json_report *r, text_buf next)
+{
+    if (next.nbytes == 0)
+        return;
+    report_begin_member(r, REPORT_NEXT);
+    next_command_put(&r->w, &next);
+    json_end_array(&r->w);
+}
+
+int verify_print_json(const cli *c, const command_options *given, const char *like,
+                      const fsdpck_verify *v)
 {
     fsdpck_info source = FSDPCK_INIT(fsdpck_info);
     fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
@@ -305,6 +354,8 @@ int verify_print_json(const cli *c, const char *like, const fsdpck_verify *v)
     json_end_array(w);
     if (code == FSDPCK_UNSUPPORTED && k.listed > 0)
         put_failure(&r, v);
+    else
+        put_next(&r, next_of(given, v, &k, &source));
     if (k.statistics > 0)
         verify_put_statistics(&r, v);
     verify_put_near_lists(&r, v);

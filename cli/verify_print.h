@@ -3,11 +3,14 @@
 #define FSDPCK_CLI_VERIFY_PRINT_H
 
 #include "cmd.h"
+#include "command_options.h"
 #include "report.h"
 
 /* like: as given; NULL: none. */
-int verify_print_text(const cli *c, const char *path, const char *like, const fsdpck_verify *v);
-int verify_print_json(const cli *c, const char *like, const fsdpck_verify *v);
+int verify_print_text(const cli *c, const command_options *given, const char *path, const char *like,
+                      const fsdpck_verify *v);
+int verify_print_json(const cli *c, const command_options *given, const char *like,
+                      const fsdpck_verify *v);
 
 /* verify_stats.c. False if memory runs out. */
 bool verify_print_statistics(const cli *c, const fsdpck_verify *v);

@@ -79,8 +79,7 @@ FSDPCK_API char *fsdpck_builtin_state(const char *name, char *dst, size_t capaci
 
 /* ---- context: watching and stopping long work ---- */
 
-/* Created first and freed last. Holds the log function, the warnings, the progress and the group of
- * processes. */
+/* Created first and freed last. Holds the log function, warnings, progress and the group of processes. */
 typedef struct fsdpck_context fsdpck_context;
 
 /* Importance of a log line. */
@@ -191,8 +190,7 @@ FSDPCK_API void fsdpck_context_leave(fsdpck_context *ctx, fsdpck_status status);
 /* The metadata of a checkpoint, read completely and validated. Its files stay on disk. */
 typedef struct fsdpck_checkpoint fsdpck_checkpoint;
 
-/* Handling of plain tensors and objects that differ between the files of ranks. Equal copies count
- * once. */
+/* Handling of plain tensors and objects that differ between the files of ranks. Equal copies count once. */
 typedef enum fsdpck_per_rank {
     FSDPCK_PER_RANK_AUTO, /* tensors: an error. Objects: kept if the output can hold one per rank and
                               the number of ranks stays; else left out and listed */
@@ -318,6 +316,8 @@ typedef struct fsdpck_info {
     const char *adapter, *adapter_config; /* then: its name, and the path of its config or "" */
     const fsdpck_merged *merged; /* adapters that were merged into the weights; NULL: none */
     int64_t recorded_world_size; /* ranks in checkpoint_manifest.json of VeOmni; -1: none */
+    const char *step_source;     /* of `step`: "name of the folder" or "state in the files"; "" */
+    uint64_t file_nbytes;        /* size of the files with tensors, together */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -319,6 +319,7 @@ typedef struct fsdpck_finding {
     const char *severity;     /* "error", "warning" or "note" */
     const fsdpck_error *what; /* finding, message, path, tensor, offset, expected, found, next */
     int group;                /* findings of one group > 0 differ in the tensor only; 0: no group */
+    int part; /* fsdpck_part of the tensor, or of the trainer's file beside the weights; -1: neither */
 } fsdpck_finding;
 
 /* Verifies the checkpoint at `path`. *out is freed with fsdpck_verify_free. Collective in a group.

@@ -29,35 +29,27 @@ function findings() {
             {title: 'next step', cell: f => f.next ? prose(f.next) : '', wide: true}]);
 }
 
+/* Commands and calls as they are typed, and sentences. */
 function next() {
-    const lines = take('next');
-    if (lines.length > 0)
-        section('Next', /^(fsdpck|python|torch|import|from|\w+ = )/.test(lines[0]) || lines.some(one => one.includes('\n')) ? make('pre', {}, lines.join('\n')) : list(lines));
+    const all = take('next'), isTyped = text => /^(fsdpck|python|torch|import|from|\w+ = )/.test(text) || text.includes('\n'), commands = all.filter(isTyped), said = all.filter(text => !isTyped(text));
+    if (all.length > 0)
+        section('Next', said.length > 0 ? list(said) : null, commands.length > 0 ? make('pre', {}, commands.join('\n')) : null);
 }
+
+/* A sentence, and the command that it announces. */
+const typed = (text, command) => text === undefined ? [] : [make('p', {}, text), make('pre', {}, command)];
 
 function untested() {
     const text = take('not_seen'), sampled = take('sampled'), stopped = take('out_of_time'), deeper = {quick: 1, structure: 1, coverage: 1, checksum: 2}[report.level];
     const isOpen = report.source.format !== undefined, on = quoted(report.source.path || '');
-    const more = !isOpen ? '' : deeper === 1 ? `fsdpck verify --level checksum ${on} reads all bytes and compares their checksums.` : deeper === 2 ? `fsdpck verify --level numeric ${on} also looks for NaN.` : '';
+    const more = !isOpen || deeper === undefined ? [] : deeper === 1 ? ['To read all bytes and compare their checksums:', `fsdpck verify --level checksum ${on}`] : ['To look for NaN too:', `fsdpck verify --level numeric ${on}`];
     if (text)
-        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), more ? make('p', {}, prose(more)) : null);
+        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), ...typed(...more));
 }
 
 function unchecked() {
     const all = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0), entries = WRITES ? [] : all;
     if (all.length > 0)
-        section('Not compared with a checksum', make('p', {}, prose(WRITES ? `This command does not compare the source with its checksums. fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')} does${report.command === 'average' ? ', and likewise for each other input' : ''}.` : report.command === 'verify' && report.unchecked.tensors > 0 ?
-            'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')), counted2(entries));
-}
-
-const isBytes = key => key.includes('bytes') || key === 'memory';
-const counted2 = entries => facts(entries.map(([key, n]) => [words(key), isBytes(key) ? bytes(n) : number(n)]));
-
-/* Labels that depend on the report. */
-function counts() {
-    const c = take('counts'), entries = Object.entries(c).filter(([key, n]) => typeof n === 'number' && (n > 0 || (WRITES && key === 'left_out')));
-    LABELS.out_bytes = c.cast > 0 ? 'of these in the output, before the cast' : 'tensor bytes in the output';
-    LABELS.left_out = WRITES ? 'tensors left out' : 'other data';
-    if (entries.length > 0)
-        section('Counts', counted2(entries));
+        section('Not compared with a checksum', ...(WRITES ? typed(`This command does not compare the source with its checksums. To do so${report.command === 'average' ? ', likewise for each other input' : ''}:`, `fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')}`) :
+            [make('p', {}, report.command === 'verify' && report.unchecked.tensors > 0 ? 'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')]), counted2(entries));
 }

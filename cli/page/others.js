@@ -17,7 +17,7 @@ function other(key, value, title = sentence(words(key)).slice(0, -1)) {
     if (Array.isArray(value) && value.length > 0 && isRow(value[0])) {
         const keys = [...new Set(value.flatMap(one => Object.keys(one)))];
         table(title, value, keys.map((k, at) => at === 0 ? named(words(k), one => plain(k, one[k] ?? ''))
-            : {title: words(k), cell: one => plain(k, one[k] ?? ''), key: one => one[k] ?? '', number: typeof value[0][k] === 'number'}));
+            : {title: words(k), cell: one => parted(plain(k, one[k] ?? '')), key: one => one[k] ?? '', number: typeof value[0][k] === 'number'}));
     } else if (Array.isArray(value)) {
         names(title, value.map(String), 'name');
     } else if (isRow(value)) {

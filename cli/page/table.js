@@ -81,10 +81,16 @@ function print(state) {
     });
 }
 
-/* A region that scrolls is a stop of the keyboard. */
+/* A table that does not fit has a card for each row instead. A region that scrolls is a stop of the keyboard. */
 function scrolling(inside, title) {
     const region = make('div', {class: 'scroll'}, inside);
+    let width;
     new ResizeObserver(() => {
+        if (width === region.clientWidth)
+            return;
+        width = region.clientWidth;
+        inside.classList.remove('narrow');
+        inside.classList.toggle('narrow', innerWidth <= 704 || region.scrollWidth > width);
         const scrolls = region.scrollWidth > region.clientWidth;
         for (const [name, value] of Object.entries({tabindex: '0', role: 'region', 'aria-label': title}))
             scrolls ? region.setAttribute(name, value) : region.removeAttribute(name);

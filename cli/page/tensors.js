@@ -34,8 +34,10 @@ function tensors() {
         columns.push({title: 'part', cell: t => t.part, key: t => t.part});
     if (has('bytes'))
         columns.push({title: 'bytes', cell: t => bytes(t.bytes), key: t => t.bytes, number: true}, {title: '', cell: t => bar(t.bytes, most), bar: true, spare: has('first_piece')});
-    if (has('layout') || has('placements'))
+    if (has('layout') || has('placements')) {
+        new Set(all.map(t => t.layout || t.placements)).forEach(termsOf);
         columns.push({title: 'layout', cell: t => t.layout || t.placements, key: t => t.layout || t.placements});
+    }
     if (has('chunks'))
         columns.push({...counted('chunks', t => t.chunks), minor: true});
     if (has('first_piece'))

@@ -28,6 +28,12 @@ function failed() {
     return ['error', 'Failed', `${path}${e.message}.${WRITES ? ' No output was written.' : ''}`];
 }
 
+/* Errors of verify that leave the model as it is: it can be saved. */
+function spared() {
+    const parts = [...new Set(report.findings.filter(one => one.severity === 'error').map(one => one.part))];
+    return report.next.length > 0 && parts.every(one => one !== undefined && one !== 'model') ? ` The model has no error at level ${report.level}: it can be saved without the ${parts.join(' and the ')}, see Next.` : '';
+}
+
 /* Of verify --like. */
 function nearText() {
     const n = report.nearness, all = report.near_tensors || [], far = all.filter(t => t.far).length, grown = all.filter(t => t.state === 'grown').length;
@@ -38,13 +44,13 @@ function nearText() {
 
 function verified() {
     const p = problems(), c = report.counts, u = report.unchecked, notes = c.notes > 0 ? ` ${plural(c.notes, 'note')}: see Findings.` : '', on = `at level ${report.level}`;
-    const size = `${plural(c.tensors, 'tensor')}, ${bytes(c.bytes)}`, near = nearText();
+    const size = `${plural(c.tensors, 'tensor')}, ${bytes(c.tensor_bytes)}`, near = nearText();
     if (p.errors > 0)
-        return ['error', 'Errors', p.text + near];
+        return ['error', 'Errors', p.text + spared() + near];
     if (p.warnings > 0)
         return ['warning', 'Warnings', `${p.text} No error ${on}.${near}${notes}`];
     if (report.verdict === 'unfinished')
-        return ['warning', 'Unfinished', `No error ${on} in ${bytes(c.bytes_read)} of ${bytes(c.bytes)} that were read. The rest was skipped: ${report.out_of_time ? 'the time ended' : 'the check was a sample'}.${notes}`];
+        return ['warning', 'Unfinished', `No error ${on} in the ${bytes(c.bytes_read)} that were read, of ${bytes(c.bytes)} of stored data. The rest was skipped: ${report.out_of_time ? 'the time ended' : 'the check was a sample'}.${notes}`];
     return ['good', 'Passed', `No error in ${size} ${on}${c.bytes_read === 0 && !report.nearness ? '; the values were not read' : ''}.${u.tensors > 0 ? ` ${plural(u.tensors, 'tensor')} without a checksum.` : ''}${near}${notes}`];
 }
 
@@ -133,6 +139,9 @@ function heading(parts) {
 /* As a shell reads it. */
 const quoted = word => word.includes('\\x') ? `$'${word.replaceAll("'", "\\'")}'` : /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 
+/* A format or mesh of the output; a failed run may have none. */
+const termIfAny = value => value ? term(value) : undefined;
+
 function header() {
     const s = report.source, [kind, word, text] = verdict(), run = take('arguments');
     document.title = `${word}: fsdpck ${report.command} ${s.path || ''}`;
@@ -140,13 +149,33 @@ function header() {
         make('p', {class: 'command'}, `fsdpck ${report.command}`), heading(subject()),
         make('p', {class: `verdict ${kind}`}, make('strong', {}, word), ': ', prose(text)),
         run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, ['fsdpck', ...run.map(quoted)].join(' '))) : null,
-        facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? take('format') : undefined], ['output mesh', take('mesh')], ['output ranks', take('world_size')],
+        sides(),
+        facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? termIfAny(take('format')) : undefined], ['output mesh', termIfAny(take('mesh'))], ['output ranks', take('world_size')],
                ['level', take('level')], ['exit status', report.error.status ? `${report.exit_code} (${report.error.status})` : String(report.exit_code)], ['run on', report.time],
                ['run time', report.seconds < 0.1 ? `${Math.max(1, Math.round(report.seconds * 1000))} ms` : `${report.seconds.toFixed(2)} s`]])));
 }
 
+const TERM_KEYS = ['format', 'mesh'];
+
+/* [label, value] of a source. */
+function factsOf(source) {
+    return Object.entries(source).filter(([key]) => key !== 'path' && key !== 'step_source').map(([key, value]) =>
+        [key, TERM_KEYS.includes(key) ? term(value) : key === 'step' ? `${value}${source.step_source ? `, from ${from(source.step_source)}` : ''}` : typeof value === 'number' ? number(value) : String(value)]);
+}
+
+const from = source => source.startsWith('name of') ? `the ${source}` : source;
+
 function sourceFacts() {
-    const name = key => key === 'step' && report.command !== 'inspect' && report.source.format !== 'pt' ? 'step in the name of the folder' : words(key);
-    return Object.entries(report.source).filter(([key]) => key !== 'path').map(([key, value]) =>
-        [WRITES || report.command === 'layout' ? `source ${name(key)}` : report.command === 'diff' ? `${name(key)} of A` : name(key), typeof value === 'number' && key !== 'step' ? number(value) : String(value)]);
+    const label = key => WRITES || report.command === 'layout' ? `source ${words(key)}` : report.command === 'diff' ? `${words(key)} of A` : words(key);
+    return report.against_source ? [] : factsOf(report.source).map(([key, value]) => [label(key), value]);
+}
+
+/* diff: A and B, one beside the other. */
+function sides() {
+    const b = take('against_source'), all = b === undefined ? [] : [report.source, b].map(one => new Map([['path', parted(one.path)], ...factsOf(one)]));
+    if (b === undefined)
+        return null;
+    const keys = [...new Set(all.flatMap(one => [...one.keys()]))];
+    return make('table', {class: 'sides', 'aria-label': 'A and B'}, make('thead', {}, make('tr', {}, make('td', {}), make('th', {scope: 'col'}, 'A'), make('th', {scope: 'col'}, 'B'))),
+        make('tbody', {}, ...keys.map(key => make('tr', {}, make('th', {scope: 'row'}, make('span', {title: explained(words(key))}, words(key))), ...all.map(one => make('td', {}, one.get(key) ?? 'unknown'))))));
 }

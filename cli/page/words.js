@@ -16,8 +16,6 @@ const MEANINGS = {
     'A': 'the first checkpoint of the command',
     'B': 'the second checkpoint of the command',
     'adapter': 'small matrices of LoRA that training adds to a model',
-    'bytes of the output files': 'with headers and other data of the format, after a cast',
-    'bytes read': 'bytes of tensor data that the command read from the files, of an average those of all inputs; small pieces are read with what is between them, so it can be more than the tensors',
     'checksum': 'a number stored with data, which shows whether the data changed',
     'chunks': 'stored pieces of tensors: a tensor of several ranks has several',
     'cosine': 'of two tensors as vectors: 1 if their values point the same way, near 0 if they are unrelated',
@@ -35,7 +33,7 @@ const MEANINGS = {
     'layout': 'how a tensor is distributed over the ranks: Shard(0) divides its rows, Replicate() stores all of it on each',
     'left out': 'in the source, but not in the output',
     'level': 'how much verify checks: quick, structure, coverage (metadata only), checksum (all bytes), numeric (also NaN)',
-    'mesh': 'how the ranks are arranged, such as dp_replicate=2,dp_shard=4: 2 groups of 4',
+    'mesh': 'how the ranks are arranged: dp_replicate=2,dp_shard=4 are 2 groups of 4 ranks, 8 in all',
     'model key': 'key under which the training checkpoint keeps the model; it is not part of the names in the output',
     'norm grew': 'the values are ten times as large as those of --like, as after much training or as noise: their cosine shows nothing',
     'objects': 'data that are not tensors, such as the step, learning rates and the state of the data loader',
@@ -52,17 +50,60 @@ const MEANINGS = {
     'severity': report.command === 'diff' ? 'error: a difference between A and B; warning: something to look at' : 'error: the checkpoint cannot be used as it is; warning: something to look at; note: for your information',
     'shards': 'number of different pieces of the tensor',
     'slerp': 'spherical interpolation: between two tensors along an arc, not a line',
-    'step': 'training step that the checkpoint records',
+    'step': 'training step of the checkpoint. The files record it, or only the name of the folder has it, which anyone can change',
     'tensor': 'a named array of numbers, such as a weight matrix',
     'tied names': 'further names of a tensor that has already been counted',
     'trainer': 'program that saved the checkpoint',
     'unit': 'modules that FSDP gathers and shards together',
     'weight': 'factor of an input in the average',
+    'elements': 'numbers in all tensors together',
+    'files': 'those that contain tensors',
+    'format': 'kind of the files: how the tensors are stored in them',
+    'torch': 'release of PyTorch that wrote the files, as far as their bytes show it',
     'work items': 'parts of the run that one thread does at a time',
     'contiguous copies': 'runs of bytes that are copied in one piece',
 };
 
+/* Words inside values: formats, dims of meshes, placements. */
+const TERMS = [
+    [/^dcp$/, 'dcp', 'PyTorch Distributed Checkpoint: a folder of .distcp files, written by all ranks, with .metadata, which describes them'],
+    [/^dcp-safetensors$/, 'dcp-safetensors', 'PyTorch Distributed Checkpoint whose files are safetensors'],
+    [/^hf$/, 'hf', 'folder of Hugging Face: safetensors files and their index, as transformers reads it'],
+    [/^hf-bin$/, 'hf-bin', 'older folder of Hugging Face: pytorch_model.bin files of torch.save'],
+    [/^safetensors$/, 'safetensors', 'one file with tensors and nothing else; it cannot contain code'],
+    [/^pt$/, 'pt', 'one file of torch.save'],
+    [/^pt-ranks$/, 'pt-ranks', 'a file of torch.save for each rank'],
+    [/^fsdp1$/, 'fsdp1', 'files of the first FSDP of PyTorch, in which the parameters of a unit are one flat tensor'],
+    [/^deepspeed/, 'deepspeed', 'folder of DeepSpeed (ZeRO): a file of optimizer state for each rank'],
+    [/^hdf5$/, 'hdf5', 'one HDF5 file'],
+    [/^peft$/, 'peft', 'folder of an adapter, as the library PEFT saves it'],
+    [/(^|[^\w])Shard\(/, 'Shard(0)', 'the tensor is divided along its first dimension, such as rows; each rank stores one piece. Shard(1): along the second, such as columns'],
+    [/StridedShard/, '_StridedShard(0, split_factor=N)', 'divided twice along one dimension, by two dims of the mesh: the pieces of a rank are interleaved'],
+    [/Replicate/, 'Replicate()', 'each rank stores the whole tensor'],
+    [/ on \d/, 'Shard(0) on 4', 'the same, over 4 ranks'],
+    [/whole/, 'whole', 'not divided: stored in one piece'],
+    [/(^|,)(fsdp|dp_shard|shard)=/, 'fsdp, dp_shard', 'number of ranks over which each tensor is divided, as FSDP (fully sharded data parallel) does'],
+    [/(^|,)(ddp|dp_replicate|replicate)=/, 'dp_replicate, ddp', 'number of groups of ranks that each store a copy of the model'],
+    [/(^|,)dp=/, 'dp', 'data parallel: number of ranks that train on different data'],
+    [/(^|,)tp=/, 'tp', 'tensor parallel: number of ranks that compute each layer together, each with a part of its matrices'],
+    [/(^|,)pp=/, 'pp', 'pipeline parallel: number of groups of ranks with different layers'],
+    [/(^|,)ep=/, 'ep', 'expert parallel: number of ranks with different experts'],
+    [/(^|,)cp=/, 'cp', 'context parallel: number of ranks that share a sequence']];
+
 const used = new Set();
+
+/* The meanings of the terms in a value of the report, or undefined; none in values of other kinds. */
+function termsOf(value) {
+    const found = TERMS.filter(([test]) => test.test(value));
+    for (const [, word, meaning] of found) {
+        MEANINGS[word] = meaning;
+        used.add(word);
+    }
+    return found.length > 0 ? found.map(([, word, meaning]) => `${word}: ${meaning}`).join('; ') : undefined;
+}
+
+/* A value whose terms are explained. */
+const term = value => make('span', {title: termsOf(value)}, parted(value, /(?<=[,/])/));
 
 /* The meaning of a label, or undefined. */
 function explained(label) {

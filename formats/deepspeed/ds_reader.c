@@ -241,7 +241,8 @@ static void describe(const ds_state *s, cat_origin *o)
     if (!s->is_universal) /* its files do not depend on the ranks */
         o->world_size = (int64_t)s->world;
     o->by_flat_buffers = true;
-    o->step = s->model_facts.step >= 0 ? s->model_facts.step : step_of_folder(req->path);
+    o->step_is_recorded = s->model_facts.step >= 0;
+    o->step = o->step_is_recorded ? s->model_facts.step : step_of_folder(req->path);
     o->left_out = s->left_out;
     if (s->left_out > 0)
         snprintf(o->left_out_kinds, sizeof o->left_out_kinds, "%" PRIu64 " value%s of DeepSpeed",

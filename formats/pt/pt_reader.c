@@ -77,7 +77,7 @@ static void describe_origin(const torch_archive *a, catalogue *cat)
         snprintf(o->trainer, sizeof(o->trainer), "lightning");
     for (size_t i = 0; i < sizeof(step_keys) / sizeof(step_keys[0]) && o->step < 0; i++)
         if (value_dict_find(&cat->pool, dict, step_keys[i], &v) && value_kind_of(v) == VALUE_INT)
-            (void)value_as_i64(&cat->pool, v, &o->step);
+            o->step_is_recorded = value_as_i64(&cat->pool, v, &o->step);
 }
 
 /* A name that no flat key has. */

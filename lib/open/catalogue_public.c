@@ -30,6 +30,9 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.model_key = c->parts.model_key;
     all.part_rule = c->parts.rule;
     all.step = o->step;
+    all.step_source = o->step < 0            ? ""
+                      : o->step_is_recorded ? "state in the files"
+                                            : "name of the folder";
     all.world_size = o->world_size;
     all.mesh = c->mesh == NULL ? "" : c->mesh;
     all.sharded_otherwise = c->sharded_otherwise;
@@ -55,6 +58,8 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.left_out_kinds = o->left_out_kinds;
     all.objects = catalogue_object_count(&c->cat);
     all.files = catalogue_file_count(&c->cat);
+    for (size_t i = 0; i < all.files; i++)
+        all.file_nbytes += catalogue_file(&c->cat, i)->nbytes;
     all.chunks = catalogue_chunk_count(&c->cat);
     all.tensors = c->parts.tensor_count;
     for (size_t i = 0; i < c->parts.tensor_count; i++) {

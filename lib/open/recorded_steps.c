@@ -282,8 +282,7 @@ int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
         add_step(c, step_of_manifest(c), "", STEP_MANIFEST);
         add_step(c, checkpoint_iteration(c), "", "common state");
         add_tensors(c);
-        /* The step of a file comes from its objects. */
-        if (c->format->id != FSDPCK_FORMAT_PT)
+        if (!c->cat.origin.step_is_recorded) /* in objects */
             add_step(c, c->cat.origin.step, "", "name of the folder");
     }
     if (index >= c->steps_count)

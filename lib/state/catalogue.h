@@ -151,6 +151,7 @@ typedef struct cat_origin {
     unsigned
         dtensor_minor; /* rank files: DTensors pickled as torch 2.N does, from 2.5; 0: unknown */
     int64_t step;
+    bool step_is_recorded;    /* in the files; otherwise it is from the name of the folder */
     int64_t world_size;       /* ranks that wrote it */
     bool ranks_unknown;       /* ranks after these may be missing: RANKS-UNKNOWN */
     char note[256];           /* the reader's note for inspect, such as "save looks unfinished" */

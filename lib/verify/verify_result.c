@@ -136,6 +136,21 @@ int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info)
     return 1;
 }
 
+/* Of the tensor, or of the file of the optimizer beside the weights; -1: neither. */
+static int part_of(const fsdpck_verify *v, const fsdpck_error *what)
+{
+    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
+    if (v->src == NULL)
+        return -1;
+    for (size_t i = 0; what->path[0] != '\0' && fsdpck_get_state_file(v->src, i, &f); i++)
+        if (strcmp(f.path, what->path) == 0)
+            return f.kind == FSDPCK_STATE_OPTIMIZER ? FSDPCK_PART_OPTIMIZER : -1;
+    const uint32_t tensor = what->tensor[0] == '\0' ? CAT_NONE
+                                                    : catalogue_find(&v->src->cat, what->tensor,
+                                                                     strlen(what->tensor));
+    return tensor < v->src->parts.tensor_count ? (int)v->src->parts.tensor_part[tensor] : -1;
+}
+
 void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_finding *f)
 {
     if (index >= v->found.kept) {
@@ -148,7 +163,8 @@ void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_fi
     const fsdpck_finding all = {.struct_nbytes = sizeof all,
                                 .severity = finding_severity_name(severity),
                                 .what = &k->what,
-                                .group = (int)k->group};
+                                .group = (int)k->group,
+                                .part = part_of(v, &k->what)};
     struct_copy_out(f, &all, sizeof all);
 }
 

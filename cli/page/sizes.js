@@ -1,0 +1,44 @@
+/* sizes.js: the figures in bytes, which differ by what they count, each with its meaning; and the other counts. */
+const isBytes = key => key.includes('bytes') || key === 'memory';
+const counted2 = entries => facts(entries.map(([key, n]) => [words(key), isBytes(key) ? bytes(n) : number(n)]));
+
+/* By command: [member of counts, label, meaning]. Those without a value are omitted. */
+const SIZES = {
+    inspect: [['bytes', 'tensors', 'each counted once, as if it were whole'],
+        ['file_bytes', 'files with tensors', 'on disk: with headers, objects, and further copies of tensors that several ranks store']],
+    verify: [['tensor_bytes', 'tensors', 'each counted once, as if it were whole'],
+        ['bytes', 'stored data', 'what this level checks in the files: tensors with their further copies; from level checksum on, objects and headers too'],
+        ['file_bytes', 'files with tensors', 'on disk: also with the parts that this level does not check, and padding'],
+        ['bytes_read', 'bytes read', 'part of the stored data that was read; levels below checksum read only headers, which are not counted'],
+        ['bytes_summed', 'bytes compared with checksums', 'part of the bytes read for which the files record a checksum']],
+    diff: [['bytes_compared', 'tensors compared', 'each counted once, in the dtype of A'],
+        ['bytes_read', 'bytes read', 'from A and B together; small pieces are read with the bytes between them, so this can exceed twice the tensors']],
+    layout: [['bytes', 'tensors', 'each counted once, as if it were whole'], ['padding_bytes', 'padding', 'on all ranks together: memory without content, which makes shards equally large'],
+        ['tied_bytes', 'tied names', 'further names of tensors that are counted already']],
+    write: [['in_bytes', 'tensors in the source', 'each counted once, as if it were whole'], ['left_out_bytes', 'left out', 'part of them that is not in the output'],
+        ['tied_dropped_bytes', 'tied names omitted', 'further names of tensors that are in the output'], ['out_bytes', 'tensors in the output', 'each counted once'],
+        ['bytes_written', 'output files', 'with headers, objects, and copies of tensors that several ranks store'],
+        ['bytes_read', 'bytes read', 'from the files of the source; small pieces are read with the bytes between them, so this can exceed the tensors']]};
+
+/* The members that it has shown. */
+function sizes(c) {
+    const all = (SIZES[WRITES ? 'write' : report.command] || []).filter(([key]) => c[key] !== undefined && (c[key] > 0 || key === 'bytes_read'));
+    const one = (key, label, meaning) => [label, make('span', {}, make('strong', {}, bytes(c[key])), make('span', {class: 'soft'}, `: ${meaningOf(key, meaning)}`))];
+    if (all.length > 0)
+        section('Sizes', make('dl', {class: 'sizes'}, ...all.map(row => one(...row)).map(([label, value]) => make('div', {}, make('dt', {}, label), make('dd', {}, value)))));
+    return all.map(([key]) => key);
+}
+
+/* A plan has not read or written. */
+function meaningOf(key, meaning) {
+    const c = report.counts, planned = report.dry_run && ['bytes_read', 'bytes_written'].includes(key) ? 'planned; ' : '', cast = key === 'out_bytes' && c.cast > 0 ? ', before the cast' : '';
+    return `${planned}${report.command === 'average' && key === 'bytes_read' ? meaning.replace('the source', 'all inputs') : meaning}${cast}`;
+}
+
+/* Labels that depend on the report. */
+function counts() {
+    const c = take('counts'), done = sizes(c), entries = Object.entries(c).filter(([key, n]) => !done.includes(key) && typeof n === 'number' && (n > 0 || (WRITES && key === 'left_out')));
+    LABELS.left_out = WRITES ? 'tensors left out' : 'other data';
+    if (entries.length > 0)
+        section('Counts', counted2(entries));
+}
