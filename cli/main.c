@@ -185,6 +185,7 @@ static int run_command(cli *c, const command *k, int argc, char **argv)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     int loud = -1;
     fsdpck_status st = fsdpck_context_join(c->ctx, &err);
+    c->join_seconds = report_seconds_since(c->started_seconds);
     const unsigned rank = fsdpck_context_rank(c->ctx);
     if (rank != 0)
         loud = mute_stdout();

@@ -215,6 +215,8 @@ json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, cons
     if (r->page != NULL)
         put_run(w, r->page);
     json_member_double(w, "seconds", report_seconds_since(c->started_seconds));
+    if (fsdpck_context_world_size(c->ctx) > 1)
+        json_member_double(w, "join_seconds", c->join_seconds);
     json_member_i64(w, "peak_rss", peak_rss_bytes());
     return w;
 }

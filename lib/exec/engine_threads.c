@@ -98,10 +98,21 @@ static fsdpck_status run_item(worker *w, uint64_t item, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+/* With files on other hosts, workers begin at different places, so that they read from several hosts
+ * at a time: job i is the (i / workers)th of part i % workers. */
+static uint64_t choose_job(const struct exec *x, uint64_t job, uint64_t jobs)
+{
+    if (x->r.source_folder == NULL || job >= jobs)
+        return job;
+    const uint64_t part = job % x->nworkers, more = jobs % x->nworkers;
+    return part * (jobs / x->nworkers) + (part < more ? part : more) + job / x->nworkers;
+}
+
+static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t number, fsdpck_error *err)
 {
     const thread_items *s = ctx;
     worker *w = s->x->workers[worker_index];
+    const uint64_t job = choose_job(s->x, number, s->sets.jobs);
     if (job >= s->sets.jobs)
         return column_group_run_item(w, s->row_block + (job - s->sets.jobs), err);
     const tile_set *set = tile_sets_of_job(&s->sets, job);

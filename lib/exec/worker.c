@@ -11,6 +11,8 @@
 #define TILE_NBYTES_MIN ((uint64_t)256 << 10)
 /* Unit of filling and writing if sources are contiguous. Measured: 10 to 20 % faster than 8 MiB. */
 #define STEP_NBYTES ((uint64_t)1 << 20)
+/* The same if files are on other hosts: a worker has as many bytes requested at a time. */
+#define REMOTE_STEP_NBYTES ((uint64_t)4 << 20)
 
 static uint64_t tile_span(uint64_t tile)
 {
@@ -113,10 +115,10 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         x->nworkers = 1;
 }
 
-/* The largest divisor of the tile by halving that is no more than STEP_NBYTES. */
-static uint64_t choose_step(uint64_t tile)
+/* The largest divisor of the tile by halving that is no more than `most`. */
+static uint64_t choose_step(uint64_t tile, uint64_t most)
 {
-    while (tile > STEP_NBYTES && tile % (2 * FILE_DIRECT_ALIGN) == 0)
+    while (tile > most && tile % (2 * FILE_DIRECT_ALIGN) == 0)
         tile /= 2;
     return tile;
 }
@@ -163,7 +165,8 @@ fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
         x->stream_nbytes = UINT64_MAX;
     RETURN_IF(buffer_memory(x, &memory, err));
     choose_sizes(x, any_direct(x), memory);
-    x->step_nbytes = choose_step(x->tile_nbytes);
+    x->step_nbytes =
+        choose_step(x->tile_nbytes, x->r.source_folder == NULL ? STEP_NBYTES : REMOTE_STEP_NBYTES);
     x->workers = calloc(x->nworkers, sizeof *x->workers);
     if (x->workers == NULL)
         return error_set_nomem(err, x->nworkers * sizeof *x->workers);

@@ -12,8 +12,9 @@
 #define IDLE_NS     (LINK_NS / 50)
 #define POLL_MIN_NS UINT64_C(20000)
 #define POLL_MAX_NS UINT64_C(1000000)
-/* While files are read for or from others. */
-#define POLL_READS_NS UINT64_C(50000)
+/* While files are read for or from others, and shortly after: the next request follows soon. */
+#define POLL_READS_NS  UINT64_C(50000)
+#define READS_AFTER_NS (LINK_NS / 100)
 /* MPI_Abort gets this long. */
 #define ABORT_SECONDS 10
 
@@ -59,9 +60,13 @@ void group_link_report_failed(group_link *l)
 
 static void do_reads(group_link *l)
 {
-    l->reads_busy = false;
-    if (link_is_ok(l, remote_reads_step(l->reads, &l->reads_busy)))
+    bool busy = false;
+    if (link_is_ok(l, remote_reads_step(l->reads, &busy))) {
+        const uint64_t now = link_now_ns();
+        l->reads_ns = busy ? now : l->reads_ns;
+        l->reads_busy = l->reads_ns != 0 && now - l->reads_ns < READS_AFTER_NS;
         return;
+    }
     remote_reads_fail(l->reads);
 }
 
@@ -112,6 +117,14 @@ static void report_done(group_link *l, fsdpck_status st)
     pthread_mutex_unlock(&l->lock);
 }
 
+/* Until another thread has something for MPI, but not longer than `ns`. Under the lock. */
+static void wait_for_work(group_link *l, uint64_t ns)
+{
+    const uint64_t end = link_now_ns() + ns;
+    const struct timespec until = {(time_t)(end / LINK_NS), (long)(end % LINK_NS)};
+    (void)pthread_cond_timedwait(&l->changed, &l->lock, &until);
+}
+
 /* Polls until the call is done or the link broken. */
 static void carry_out(group_link *l)
 {
@@ -120,12 +133,13 @@ static void carry_out(group_link *l)
     bool done = false;
     if (begin_call(l, l->call, &request)) {
         while (!(done = call_is_done(l, &request)) && !atomic_load(&l->broken)) {
-            const struct timespec t = {.tv_nsec = (long)pause};
             link_do_beats(l);
             do_reads(l);
-            nanosleep(&t, NULL);
+            pthread_mutex_lock(&l->lock);
+            wait_for_work(l, pause);
+            pthread_mutex_unlock(&l->lock);
             const uint64_t most = l->reads_busy ? POLL_READS_NS : POLL_MAX_NS;
-            pause = pause * 2 < most ? pause * 2 : most;
+            pause = pause + pause / 8 < most ? pause + pause / 8 : most; /* late by an eighth */
         }
     }
     if (done && l->leaving) {
@@ -139,14 +153,9 @@ static void carry_out(group_link *l)
 /* Waits for a call, but not longer than beats may wait. */
 static bool wait_for_call(group_link *l)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const uint64_t ns = (uint64_t)until.tv_nsec + (l->reads_busy ? POLL_READS_NS : IDLE_NS);
-    until.tv_sec += (time_t)(ns / LINK_NS);
-    until.tv_nsec = (long)(ns % LINK_NS);
     pthread_mutex_lock(&l->lock);
     if (l->call == NULL || l->done)
-        (void)pthread_cond_timedwait(&l->changed, &l->lock, &until);
+        wait_for_work(l, l->reads_busy ? POLL_READS_NS : IDLE_NS);
     const bool there = l->call != NULL && !l->done;
     pthread_mutex_unlock(&l->lock);
     return there;

@@ -51,7 +51,8 @@ struct group_link {
     uint64_t round_ns; /* time of the last check of peers */
     bool leaving, left;
     remote_reads *reads;
-    bool reads_busy; /* some are under way */
+    bool reads_busy;   /* some are in progress, or were until shortly */
+    uint64_t reads_ns; /* when they were last; 0: never */
 };
 
 uint64_t link_now_ns(void);

@@ -6,9 +6,10 @@
  *     st = remote_reads_read(r, owner, what, dst, &err);   // any thread; waits
  *     ... the link's thread: remote_reads_step(r, &busy) again and again ...
  *
- * At most REMOTE_READS_SLOTS requests and REMOTE_READS_JOBS replies are in progress, each of at
- * most REMOTE_READS_NBYTES_MAX, which bounds the memory. Separate threads read the data of replies,
- * so that a slow disk does not delay heartbeats.
+ * A read is divided into requests of at most REMOTE_READS_NBYTES_MAX, which are in progress
+ * together. At most REMOTE_READS_SLOTS requests and REMOTE_READS_JOBS replies are in progress, which
+ * bounds the memory. Separate threads read the data of replies, so that a slow disk does not delay
+ * heartbeats.
  */
 #ifndef FSDPCK_GROUP_GROUP_REMOTE_READS_H
 #define FSDPCK_GROUP_GROUP_REMOTE_READS_H
@@ -18,8 +19,8 @@
 #include "group/group_link.h"
 
 #define REMOTE_READS_SLOTS      64u
-#define REMOTE_READS_JOBS       16u
-#define REMOTE_READS_NBYTES_MAX ((uint64_t)4 << 20)
+#define REMOTE_READS_JOBS       64u
+#define REMOTE_READS_NBYTES_MAX ((uint64_t)1 << 20)
 
 typedef struct remote_reads remote_reads;
 
