@@ -273,6 +273,11 @@ static void check_bytes(void)
         }
 }
 
+static fake_mode next_mode(fake_mode mode)
+{
+    return (fake_mode)((mode + 1) % (FAKE_THREADS + 1));
+}
+
 static void check_failures(void)
 {
     rank_run runs[RANKS_MAX];
@@ -285,6 +290,7 @@ static void check_failures(void)
     MUST(calls > 50);
     for (uint64_t k = 1; k < calls; k += 1 + k / 6) {
         c.fail_at = k;
+        c.mode = next_mode(c.mode);
         /* Memory for the exchange that is not there is none of the run's failures. */
         const fsdpck_status st = run_case(&c, runs);
         MUST(st == FSDPCK_DEVICE || (st == FSDPCK_OK && runs[0].sums.bytes_exchanged == 0));
@@ -293,6 +299,7 @@ static void check_failures(void)
     for (uint64_t k = 1; k < 40; k += 3)
         for (c.flips = 1; c.flips <= 1000000; c.flips += 999999) {
             c.flip_at = k;
+            c.mode = next_mode(c.mode);
             MUST(run_case(&c, runs) == (c.flips == 1 ? FSDPCK_OK : FSDPCK_DEVICE));
         }
 }
@@ -308,8 +315,9 @@ static void check_faults_of_nccl(void)
         {"flip:0:0:1", FSDPCK_OK},         {"flip:2:0:4", FSDPCK_OK},
     };
     rank_run runs[RANKS_MAX];
-    const case_of c = {.size = 3, .nthreads = 2, .faulty = 99};
+    case_of c = {.size = 3, .nthreads = 2, .faulty = 99};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        c.mode = next_mode(c.mode);
         MUST(setenv("FAKE_NCCL_FAULT", rows[i].fault, 1) == 0);
         MUST(run_case(&c, runs) == rows[i].st);
     }

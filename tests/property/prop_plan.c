@@ -313,6 +313,7 @@ static void run_failing(generator *g)
 static void run_by_gpu(generator *g, fake_gpu *fake, bool required, fsdpck_status want)
 {
     fsdpck_error err = {0};
+    fake->mode = (fake_mode)draw(g, FAKE_THREADS + 1);
     const exec_harness_options o = {.tile_nbytes = chance(g, 50) ? 0 : 4096 * (1 + draw(g, 30)),
                                     .nthreads = 1 + (unsigned)draw(g, 2),
                                     .replicas = REPLICAS_FIRST,

@@ -429,7 +429,9 @@ void fake_gpu_init(fake_gpu *f)
         .enter = fake_enter,
         .leave = fake_leave,
     };
+    const char *mode = getenv(FAKE_GPU_MODE);
     memset(f, 0, sizeof *f);
+    f->mode = mode != NULL ? (fake_mode)atoi(mode) : FAKE_LAST;
     fake_memory_init(f);
     f->base.calls = &calls;
     f->base.count = 1;

@@ -42,6 +42,9 @@ typedef enum fake_call {
  * pauses. */
 typedef enum fake_mode { FAKE_LAST, FAKE_EAGER, FAKE_THREADS } fake_mode;
 
+/* A variable with the number of the mode of new fakes; unset: FAKE_LAST. */
+#define FAKE_GPU_MODE "FAKE_GPU_MODE"
+
 typedef struct fake_range {
     uint64_t begin, nbytes; /* addresses of the device, or of pinned memory */
     uint8_t *bytes;

@@ -36,7 +36,6 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
 {
     uint64_t first = 0, second = 0;
     const char *count = getenv("FAKE_GPU_COUNT");
-    const char *mode = getenv("FAKE_GPU_MODE");
     *out = NULL;
     if (reads("FAKE_GPU_NONE", local_rank, &first, &second))
         return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
@@ -63,7 +62,6 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
     }
     if (reads("FAKE_GPU_PAUSE", local_rank, &first, &second))
         f->pause_us = (unsigned)first, f->pauses = second;
-    f->mode = mode != NULL ? (fake_mode)atoi(mode) : FAKE_LAST;
     f->wrong = reads("FAKE_GPU_WRONG", local_rank, &first, &second);
     f->on_close = close_fake;
     *out = &f->base;

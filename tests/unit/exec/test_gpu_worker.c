@@ -5,6 +5,7 @@
 #include "exec/gpu/gpu_worker.h"
 #include "tests/support/exec_harness.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/stride.h"
 
 #define BOX(...) ((const uint64_t[]){__VA_ARGS__})
 
@@ -56,6 +57,21 @@ static void new_gpu(void)
     fake_gpu_init(&f);
 }
 
+/* Of four runs: all, or one for each mode. */
+static uint64_t first_of_four(void)
+{
+    new_gpu();
+    const uint64_t first = test_stride() == 1 ? 0 : (uint64_t)f.mode + 1;
+    fake_gpu_release(&f);
+    return first;
+}
+
+/* The next number of a call: the mode chooses which are left out. */
+static uint64_t next_of(uint64_t k)
+{
+    return k == 0 ? 1 + (uint64_t)f.mode % test_stride() : k + test_stride();
+}
+
 static fsdpck_status run(exec_harness *w, bool required)
 {
     const logger log = {on_log, &seen};
@@ -70,7 +86,7 @@ static fsdpck_status run(exec_harness *w, bool required)
 
 Test(engine_gpu, fills_all_tiles_in_bounded_memory)
 {
-    for (unsigned k = 0; k < 4; k++) {
+    for (uint64_t k = first_of_four(); k < 4; k += test_stride()) {
         exec_harness *w = world(3000, false);
         new_gpu();
         f.bodies = k % 2 == 1;
@@ -102,12 +118,12 @@ Test(engine_gpu, streams_stay_with_threads)
 static exec_harness *columns(void)
 {
     exec_harness *w = exec_harness_new(1, 2);
-    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(3000, 240));
-    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(3000, 240), &(memory_layout){0});
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(1500, 240));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(1500, 240), &(memory_layout){0});
     memory_source_seal(&w->source);
     const uint32_t x = exec_harness_add_target(w, t, "x", DTYPE_FLOAT32);
     for (uint32_t k = 0; k < 6; k++)
-        exec_harness_add_chunk(w, x, k % 2, BOX(0, 40 * k), BOX(3000, 40));
+        exec_harness_add_chunk(w, x, k % 2, BOX(0, 40 * k), BOX(1500, 40));
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
     exec_harness_place(w, 4096);
     exec_harness_expect(w);
@@ -117,7 +133,7 @@ static exec_harness *columns(void)
 Test(engine_gpu, fills_bundles)
 {
     exec_harness *w = columns();
-    for (uint64_t k = 0; k < 4; k++) {
+    for (uint64_t k = first_of_four(); k < 4; k += test_stride()) {
         new_gpu();
         f.bodies = k % 2 == 1;
         f.flip_at = k;
@@ -141,7 +157,7 @@ Test(engine_gpu, whatever_call_fails_is_the_end_or_left_to_threads)
 {
     exec_harness *w = world(200, false);
     uint64_t count = 1000;
-    for (uint64_t k = 0; k <= count; k++) {
+    for (uint64_t k = 0; k <= count; k = next_of(k)) {
         new_gpu();
         f.fail_at = k;
         const fsdpck_status st = run(w, true);
@@ -178,7 +194,7 @@ Test(engine_gpu, a_device_that_gives_wrong_bytes_is_found_at_once)
 Test(engine_gpu, a_flipped_bit_is_never_written)
 {
     exec_harness *w = world(200, false);
-    for (uint64_t k = 1; k < 12; k++) {
+    for (uint64_t k = 1; k < 12; k += (test_stride() + 1) / 2) {
         for (uint64_t flips = 1; flips <= 100; flips += 99) {
             new_gpu();
             f.flip_at = k;
@@ -201,7 +217,7 @@ Test(engine_gpu, a_read_that_fails_is_an_error_of_reading)
     fake_gpu_release(&f);
     const uint64_t reads = w->sums.reads;
     cr_assert_gt(reads, 8);
-    for (uint64_t k = 1; k <= reads; k++) {
+    for (uint64_t k = next_of(0); k <= reads; k = next_of(k)) {
         new_gpu();
         w->source.fail_read = k;
         atomic_store(&w->source.reads, 0);
@@ -261,7 +277,7 @@ Test(engine_gpu, plain_parts_of_a_tile_stay_with_threads)
 
 Test(engine_gpu, threads_have_stacks_for_the_driver)
 {
-    exec_harness *w = world(3000, false);
+    exec_harness *w = world(1500, false);
     new_gpu();
     cr_assert_eq(run_threads(w, 4, true), FSDPCK_OK);
     cr_assert_gt(w->sums.workers, 1);
@@ -274,7 +290,7 @@ Test(engine_gpu, threads_have_stacks_for_the_driver)
 Test(engine_gpu, an_operation_that_fails_late)
 {
     exec_harness *w = world(200, false);
-    for (uint64_t k = 1; k < 24; k++) {
+    for (uint64_t k = next_of(0); k < 24; k = next_of(k)) {
         new_gpu();
         f.late_fail_at = k;
         cr_assert_eq(run(w, true), FSDPCK_DEVICE, "operation %zu", (size_t)k);

@@ -218,8 +218,11 @@ Test(nccl, a_send_waits_for_its_receive)
         cr_assert_eq(nccl_exchange(c, moves, count, calls->stream_handle(s), &err), FSDPCK_OK);
         cr_assert_eq(calls->mark(s, 0, &err), FSDPCK_OK);
         cr_assert_eq(calls->is_done(s, 0, &done, &err), FSDPCK_OK);
-        for (unsigned i = 0; i < 3 && !done; i++)
+        for (unsigned i = 0; i < (count == 2 ? 20000 : 30) && !done; i++) {
+            const struct timespec pause = {.tv_nsec = 1000000};
+            nanosleep(&pause, NULL);
             cr_assert_eq(calls->is_done(s, 0, &done, &err), FSDPCK_OK);
+        }
         cr_assert_eq(done, count == 2);
     }
     cr_assert_eq(nccl_wait(c, never, NULL, &err), FSDPCK_DEVICE);
@@ -236,6 +239,8 @@ typedef struct joining {
     fake_gpu *f;
     const uint8_t *id;
     unsigned rank;
+    unsigned patience_seconds;
+    pthread_barrier_t *joined; /* the stand-in's ranks do not see one that has left */
     fsdpck_status st;
     fsdpck_error err;
 } joining;
@@ -243,10 +248,11 @@ typedef struct joining {
 static void *join_one(void *ctx)
 {
     joining *j = ctx;
-    const nccl_watch watch = {.timeout_seconds = 1};
+    const nccl_watch watch = {.timeout_seconds = j->patience_seconds};
     nccl_comm *c;
     const int before = j->f->base.calls->enter(&j->f->base);
     j->st = nccl_join(j->n, j->id, j->rank, 3, &watch, &c, &j->err);
+    (void)pthread_barrier_wait(j->joined);
     if (j->st == FSDPCK_OK)
         nccl_leave(&c);
     j->f->base.calls->leave(&j->f->base, before);
@@ -263,11 +269,18 @@ Test(nccl, ranks_that_share_a_device_do_not_join)
         joining all[3];
         unsigned refused = 0;
         pthread_t threads[3];
+        pthread_barrier_t joined;
+        cr_assert_eq(pthread_barrier_init(&joined, NULL, 3), 0);
         cr_assert_eq(nccl_make_id(n, id, NULL), FSDPCK_OK);
         for (unsigned i = 0; i < 3; i++) {
             fake_gpu_init(&devices[i]);
             devices[i].base.uuid[0] = (uint8_t)(shared == 1 && i == 2 ? 1 : i + 1);
-            all[i] = (joining){.n = n, .f = &devices[i], .id = id, .rank = i};
+            all[i] = (joining){.n = n,
+                               .f = &devices[i],
+                               .id = id,
+                               .rank = i,
+                               .patience_seconds = shared ? 1 : 30,
+                               .joined = &joined};
         }
         for (unsigned i = 0; i < 3; i++)
             cr_assert_eq(pthread_create(&threads[i], NULL, join_one, &all[i]), 0);
@@ -277,6 +290,7 @@ Test(nccl, ranks_that_share_a_device_do_not_join)
             refused += strstr(all[i].err.message, "invalid usage") != NULL;
             fake_gpu_release(&devices[i]);
         }
+        (void)pthread_barrier_destroy(&joined);
         /* One of the two may have left before the other looked. */
         cr_assert(shared == 0 || (refused > 0 && strstr(all[1].err.message, "1 s") != NULL));
     }
