@@ -202,7 +202,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     if (open_request_is_damaged(&request))
         return describe_damaged(c, into, err);
     RETURN_IF(checkpoint_check_downloads(c, into, err));
-    checkpoint_warn_other_weights(c, into);
+    checkpoint_warn_other_weights(c, into, checkpoint_open);
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
     if (viewed) {
         c->read_src.root = c->path;
@@ -384,7 +384,7 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
 {
     RETURN_IF(checkpoint_open_converted(ctx, path, options, out, err));
     checkpoint_warn_lost(*out);
-    weights_beside_warn(*out);
+    weights_beside_warn(*out, checkpoint_open);
     return FSDPCK_OK;
 }
 
@@ -445,54 +445,4 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
     if (c->damage.status != FSDPCK_OK)
         *err = c->damage;
     return c->damage.status;
-}
-
-void fsdpck_close(fsdpck_checkpoint *c)
-{
-    if (c == NULL)
-        return;
-    fsdpck_checkpoint *const base = c->borrows_base ? NULL : c->base;
-    averager_free(c->average);
-    for (size_t i = 0; c->owns_inputs && i < c->input_count; i++)
-        fsdpck_close(c->inputs[i]);
-    free(c->average_rule.coefficients);
-    free(c->average_steps);
-    free(c->inputs);
-    VEC_RELEASE_ALL(&c->averaged, &c->average_tensors);
-    free((void *)c->average_only.tensors);
-    free((void *)c->average_only.objects);
-    lora_extract_free(c->extract);
-    free(c->lora_name);
-    free(c->lora_origin);
-    text_release(&c->lora_config);
-    map_adapter_free(c->mapper);
-    checkpoint_merge_release(c);
-    close_all(c->beside, c->beside_count);
-    dequantizer_free(c->dequantizer);
-    checkpoint_map_release(c);
-    flat_adapter_free(c->adapter);
-    if (c->self != NULL && c->base == NULL)
-        c->format->close(c->self);
-    checkpoint_parts_release(&c->parts);
-    catalogue_release(&c->cat);
-    catalogue_release(&c->read);
-    unit_list_release(&c->units);
-    optim_groups_release(&c->optimizers);
-    strtab_release(&c->param_order);
-    VEC_RELEASE_ALL(&c->ties, &c->adapters);
-    strtab_release(&c->adapter_names);
-    trainer_state_release(c);
-    if (c->base == NULL) {
-        probe_release(&c->probe);
-        remote_folder_free(c->remote_files);
-    }
-    free(c->path);
-    free(c->entered_from);
-    free(c->model_path);
-    free(c->mesh);
-    for (size_t i = 0; i < c->steps_count; i++)
-        free(c->steps[i].source);
-    table_file_release(&c->tables);
-    free(c);
-    fsdpck_close(base);
 }

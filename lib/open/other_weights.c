@@ -15,58 +15,13 @@
 #include "open/stated_files.h"
 #include "open/weights_beside.h"
 
-static bool matches_any(const char *const *globs, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (fnmatch(globs[i], name, 0) == 0)
-            return true;
-    return false;
-}
-
-/* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
-bool checkpoint_is_weights_name(const char *name)
-{
-    static const char *const globs[] = {"model.safetensors",
-                                        "model.safetensors.index.json",
-                                        "model.pt",
-                                        "model.pth",
-                                        "model.bin",
-                                        "model.ckpt",
-                                        "pytorch_model.bin",
-                                        "pytorch_model.pt",
-                                        "pytorch_model.pth",
-                                        "pytorch_model_fsdp.bin",
-                                        "pytorch_model-*-of-*.bin",
-                                        "model-*-of-*.safetensors",
-                                        "shard-*-model-*-of-*.safetensors",
-                                        "diffusion_pytorch_model*.bin",
-                                        "diffusion_pytorch_model*.safetensors",
-                                        "consolidated*.pth",
-                                        "consolidated*.safetensors",
-                                        "mp_rank_*.pt"};
-    return matches_any(globs, sizeof globs / sizeof *globs, name);
-}
-
-/* What torch.save writes for a rank, under any name, except the state of random generators and
- * optimizers, which often lies beside exported weights. */
-bool checkpoint_is_rank_name(const char *name)
-{
-    static const char *const others[] = {
-        "*rng*",    "random*",     "*optim*",        "sched*",         "*lr_sched*", "scaler*",
-        "adapter*", "*tokenizer*", "trainer_state*", "training_args*", "dataloader*"};
-    bool known;
-    return format_is_rank_file(name, &known) &&
-           (known || !matches_any(others, sizeof others / sizeof *others, name));
-}
-
 /* torch keeps the shards in `sharded` that it consolidated (HuggingFaceStorageWriter); accelerate
  * saves the model in the other. */
 static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
-    static const char *const globs[] = {"sharded", "pytorch_model_fsdp_[0-9]"};
     const size_t n = strlen(entry);
     path_kind kind;
-    if (!matches_any(globs, sizeof globs / sizeof *globs, entry))
+    if (strcmp(entry, "sharded") != 0 && fnmatch("pytorch_model_fsdp_[0-9]", entry, 0) != 0)
         return false;
     for (size_t i = 0; i < catalogue_file_count(read); i++) {
         const char *path = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
@@ -104,7 +59,8 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
                  name);
 }
 
-void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)
+void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read,
+                                   checkpoint_open_fn open)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const char *first = NULL;
@@ -117,7 +73,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     if (!c->probe.is_folder || catalogue_file_count(read) == 0)
         return;
     strtab_init(&cut, NULL);
-    if (weights_beside_check(c, read, &cut, &what) == FSDPCK_BADINPUT)
+    if (weights_beside_check(c, read, open, &cut, &what) == FSDPCK_BADINPUT)
         log_warn(&c->ctx->log, what.finding, what.next, "%s", what.message);
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];

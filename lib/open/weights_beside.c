@@ -1,5 +1,6 @@
 #include "open/weights_beside.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,50 @@ enum { OPENED_MAX = 32 };
 static bool is_safetensors(const char *name)
 {
     return strstr(name, ".safetensors") != NULL;
+}
+
+static bool matches_any(const char *const *globs, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (fnmatch(globs[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+/* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
+bool checkpoint_is_weights_name(const char *name)
+{
+    static const char *const globs[] = {"model.safetensors",
+                                        "model.safetensors.index.json",
+                                        "model.pt",
+                                        "model.pth",
+                                        "model.bin",
+                                        "model.ckpt",
+                                        "pytorch_model.bin",
+                                        "pytorch_model.pt",
+                                        "pytorch_model.pth",
+                                        "pytorch_model_fsdp.bin",
+                                        "pytorch_model-*-of-*.bin",
+                                        "model-*-of-*.safetensors",
+                                        "shard-*-model-*-of-*.safetensors",
+                                        "diffusion_pytorch_model*.bin",
+                                        "diffusion_pytorch_model*.safetensors",
+                                        "consolidated*.pth",
+                                        "consolidated*.safetensors",
+                                        "mp_rank_*.pt"};
+    return matches_any(globs, sizeof globs / sizeof *globs, name);
+}
+
+/* What torch.save writes for a rank, under any name, except the state of random generators and
+ * optimizers, which often lies beside exported weights. */
+bool checkpoint_is_rank_name(const char *name)
+{
+    static const char *const others[] = {
+        "*rng*",    "random*",     "*optim*",        "sched*",         "*lr_sched*", "scaler*",
+        "adapter*", "*tokenizer*", "trainer_state*", "training_args*", "dataloader*"};
+    bool known;
+    return format_is_rank_file(name, &known) &&
+           (known || !matches_any(others, sizeof others / sizeof *others, name));
 }
 
 bool weights_beside_is_read(const catalogue *read, const char *entry)
@@ -74,6 +119,7 @@ void weights_beside_report(const fsdpck_checkpoint *c, const catalogue *read, co
 
 typedef struct beside_search {
     fsdpck_checkpoint *c;
+    checkpoint_open_fn open;
     map_inputs own; /* names of the model's tensors */
     bool has_own;
     unsigned opened;
@@ -81,14 +127,14 @@ typedef struct beside_search {
     uint64_t count;
 } beside_search;
 
-static fsdpck_status open_quietly(fsdpck_context *ctx, const char *path, fsdpck_checkpoint **out,
-                                  fsdpck_error *err)
+static fsdpck_status open_quietly(checkpoint_open_fn open, fsdpck_context *ctx, const char *path,
+                                  fsdpck_checkpoint **out, fsdpck_error *err)
 {
     const logger log = ctx->log;
     fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
     o.opaque_calls = 1;
     ctx->log = (logger){0};
-    const fsdpck_status st = checkpoint_open(ctx, path, &o, NULL, NULL, out, err);
+    const fsdpck_status st = open(ctx, path, &o, NULL, NULL, out, err);
     ctx->log = log;
     return st;
 }
@@ -113,7 +159,7 @@ static void look_into(beside_search *s, char *path, const char *entry)
         s->has_own = map_inputs_list(s->c, &s->own, NULL) == FSDPCK_OK;
     const bool is_open = path != NULL && s->has_own && s->own.inputs.count > 0 &&
                          s->opened++ < OPENED_MAX &&
-                         open_quietly(s->c->ctx, path, &other, NULL) == FSDPCK_OK;
+                         open_quietly(s->open, s->c->ctx, path, &other, NULL) == FSDPCK_OK;
     if (is_open && map_inputs_list(other, &names, NULL) == FSDPCK_OK && has_own_names(s, &names) &&
         s->count++ == 0)
         snprintf(s->first, sizeof s->first, "%s", entry);
@@ -164,12 +210,12 @@ static void look_into_folders(beside_search *s)
     nested_folders_release(&nested);
 }
 
-void weights_beside_warn(fsdpck_checkpoint *c)
+void weights_beside_warn(fsdpck_checkpoint *c, checkpoint_open_fn open)
 {
     while (c->base != NULL && c->average == NULL)
         c = c->base;
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
-    beside_search s = {.c = c};
+    beside_search s = {.c = c, .open = open};
     if (c->base != NULL || !c->probe.is_folder || c->remote_files != NULL ||
         c->ctx->group != NULL || catalogue_file_count(read) == 0 ||
         checkpoint_is_adapter_folder(c)) /* PEFT keeps others beside it, of the same names */
@@ -206,8 +252,8 @@ static bool is_damage(const fsdpck_error *why)
 }
 
 /* *why: a constant, or the message of `what`. */
-static bool is_cut(fsdpck_context *ctx, const char *path, unsigned *opened, fsdpck_error *what,
-                   const char **why)
+static bool is_cut(checkpoint_open_fn open, fsdpck_context *ctx, const char *path, unsigned *opened,
+                   fsdpck_error *what, const char **why)
 {
     fsdpck_checkpoint *c = NULL;
     probe_input in;
@@ -223,7 +269,7 @@ static bool is_cut(fsdpck_context *ctx, const char *path, unsigned *opened, fsdp
     }
     if (!is_file || ctx->group != NULL || (*opened)++ >= OPENED_MAX)
         return false;
-    const fsdpck_status st = open_quietly(ctx, path, &c, what);
+    const fsdpck_status st = open_quietly(open, ctx, path, &c, what);
     fsdpck_close(c);
     return st != FSDPCK_OK && is_damage(what);
 }
@@ -236,8 +282,8 @@ static fsdpck_status fail_cut(const fsdpck_checkpoint *c, const char *entry, con
         (path, c->probe.path), (next, "copy the file again, or remove it: a loader may choose it"));
 }
 
-fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *read, strtab *cut,
-                                   fsdpck_error *err)
+fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *read,
+                                   checkpoint_open_fn open, strtab *cut, fsdpck_error *err)
 {
     unsigned opened = 0;
     fsdpck_status st = FSDPCK_OK;
@@ -253,7 +299,7 @@ fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *
               text_ends_with(entry, strlen(entry), ".safetensors")))
             continue;
         char *path = folder_path_join(c->probe.path, entry);
-        if (path != NULL && is_cut(c->ctx, path, &opened, &what, &why)) {
+        if (path != NULL && is_cut(open, c->ctx, path, &opened, &what, &why)) {
             if (st == FSDPCK_OK)
                 st = fail_cut(c, entry, why, err);
             if (cut != NULL && strtab_intern(cut, entry, strlen(entry), &id, NULL) != FSDPCK_OK)

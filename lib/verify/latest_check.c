@@ -184,7 +184,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
-        st = weights_beside_check(c, c->adapter == NULL ? &c->cat : &c->read, NULL, err);
+        st = weights_beside_check(c, c->adapter == NULL ? &c->cat : &c->read, checkpoint_open, NULL,
+                                  err);
     if (st == FSDPCK_OK)
         st = latest_required_check(c, o->allow_missing_state != 0, err);
     if (st == FSDPCK_OK)
