@@ -102,7 +102,7 @@ static void put_resume(json_writer *w, const fsdpck_report *p)
     json_end_object(w);
 }
 
-/* After a plan, the run; after a run, how to load and to check the output. */
+/* After a plan, a check of the source and the run; after a run, how to load and to check the output. */
 static void put_next(json_report *out, const cli *c, const command_request *r,
                      const fsdpck_report *p)
 {
@@ -112,6 +112,11 @@ static void put_next(json_report *out, const cli *c, const command_request *r,
     if (convert_next_step(r, p, step, sizeof step)[0] != '\0')
         report_put_text(&out->w, step);
     if (r->job.dry_run.mode != 0) {
+        const size_t n = r->sources == NULL ? 1 : r->source_count;
+        for (size_t i = 0; i < n; i++) {
+            next_command_verify(&line, r->given, r->sources == NULL ? r->src : r->sources[i]);
+            next_command_put(&out->w, &line);
+        }
         next_command_run(&line, c);
     } else {
         text_puts(&line, "fsdpck verify --level checksum ");

@@ -369,6 +369,10 @@ int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *o
                          {"bytes_compared", k.nbytes_compared}, {"bytes_read", k.bytes_read},
                          {"differences", k.rows});
     json_member_bool(w, "stopped", k.stopped);
+    if (k.atol > 0)
+        json_member_double(w, "atol", k.atol);
+    if (k.rtol > 0)
+        json_member_double(w, "rtol", k.rtol);
     char next[160];
     if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0') {
         report_begin_member(&out, REPORT_NEXT);

@@ -33,6 +33,7 @@ static void put_counts(json_report *r, const fsdpck_info *info)
     json_member_object(w, "parts");
     for (int i = 0; i < 3; i++)
         JSON_MEMBER_COUNTS(w, fsdpck_part_name((fsdpck_part)i), {"tensors", info->part_tensors[i]},
+                           {"elements", info->part_nelems[i]},
                            {"bytes", info->part_nbytes[i]}, {"objects", info->part_objects[i]});
     json_end_object(w);
     json_member_string(w, "model_key", info->model_key);

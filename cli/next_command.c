@@ -70,6 +70,14 @@ void next_command_reshard(text_buf *text, const command_options *given, const ch
     text_printf(text, " %s", next_command_name(name, sizeof name, "resharded", ""));
 }
 
+void next_command_verify(text_buf *text, const command_options *given, const char *src)
+{
+    text_puts(text, "fsdpck verify --level checksum");
+    given_options_add(text, options_reading, given);
+    text_puts(text, " ");
+    given_path_add(text, src);
+}
+
 void next_command_model(text_buf *text, const command_options *given, const char *src)
 {
     char name[40];

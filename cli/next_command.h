@@ -14,6 +14,8 @@ const char *next_command_name(char *name, size_t capacity, const char *stem, con
 void next_command_run(text_buf *text, const cli *c);
 /* reshard of what layout has shown. */
 void next_command_reshard(text_buf *text, const command_options *given, const char *src);
+/* The checksums of a source. */
+void next_command_verify(text_buf *text, const command_options *given, const char *src);
 /* consolidate of the model part alone. */
 void next_command_model(text_buf *text, const command_options *given, const char *src);
 

@@ -317,7 +317,7 @@ typedef struct fsdpck_info {
     const fsdpck_merged *merged; /* adapters that were merged into the weights; NULL: none */
     int64_t recorded_world_size; /* ranks in checkpoint_manifest.json of VeOmni; -1: none */
     const char *step_source;     /* of `step`: "name of the folder" or "state in the files"; "" */
-    uint64_t file_nbytes;        /* size of the files with tensors, together */
+    uint64_t file_nbytes, part_nelems[3]; /* size of the files with tensors; as part_tensors */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -44,13 +44,15 @@ typedef struct fsdpck_diff_info {
     size_t struct_nbytes;
     const char *part;              /* "model", ...: the part compared */
     uint64_t tensors_a, tensors_b; /* of the part on each side */
-    uint64_t tensors_compared;     /* in both, with the same dtype and shape */
+    uint64_t tensors_compared;     /* in both, with the same dtype and shape; 0: brief, and names or
+                                    * shapes already differ */
     uint64_t nbytes_compared;      /* of these */
     uint64_t objects_compared;     /* values that are no tensors, in both */
     uint64_t bytes_read;           /* of both */
     uint64_t rows;                 /* differences; limit of the index */
     int stopped; /* there may be more: brief, or 64 rows of lists beside dicts and of attributes */
     uint64_t state_files; /* of a trainer's state beside the weights of both, compared too */
+    double atol, rtol;    /* as in the options */
 } fsdpck_diff_info;
 
 /* Kinds of difference. */

@@ -117,6 +117,6 @@ function shares(title, parts, ...after) {
         make('div', {class: 'track', 'aria-hidden': 'true'}, ...parts.map((part, at) => make('i', {style: `width:${all > 0 ? 100 * part.bytes / all : 0}%;background:${colour(at)}`}))),
         make('table', {'aria-label': title}, make('tbody', {}, ...parts.map((part, at) => make('tr', {},
             make('th', {scope: 'row'}, make('span', {class: 'key', style: `background:${colour(at)}`}), make('span', {title: explained(part.name)}, part.name)),
-            make('td', {class: 'count'}, count(part)),
+            make('td', {class: 'count'}, count(part)), part.elements !== undefined ? make('td', {class: 'count'}, plural(part.elements, 'element')) : null,
             make('td', {class: 'number'}, bytes(part.bytes)), make('td', {class: 'number'}, percent(part.bytes, all)))))), ...after);
 }

@@ -61,6 +61,18 @@ function where(rows) {
     return rows.length > 1 || word.includes('layer') ? `, in ${word} (${some(of)})` : '';
 }
 
+/* diff: what counts as equal. */
+function tolerance() {
+    const all = [['atol', take('atol')], ['rtol', take('rtol')]].filter(([, value]) => value > 0).map(([name, value]) => `--${name} ${value}`);
+    return all.length > 0 ? ` Differences within the tolerance ${all.join(' and ')} do not count.` : '';
+}
+
+/* diff: what options keep out. */
+function unlooked() {
+    const names = ['--keys', '--exclude'].filter(name => given(name) !== undefined).map(name => `${name} ${given(name)}`), c = report.counts;
+    return `${names.length > 0 ? ` Only the tensors of ${names.join(' and ')} were compared.` : ''}${given('--objects') === 'drop' ? ' Objects, such as step and learning rate, were not compared.' : ''}${c.differences > 0 && c.tensors_compared === 0 && report.stopped ? ' No values were compared.' : ''}`;
+}
+
 function compared() {
     const c = report.counts, p = problems(), all = report.differences || [], of = finding => all.filter(d => d.finding === finding && d.tensor);
     const values = of('DIFF-VALUES'), far = moved().filter(one => one.values > 0).reduce((a, b) => b.largest > a.largest ? b : a, {largest: 0}), bad = all.filter(d => d.not_numbers > 0).length;
@@ -73,7 +85,7 @@ function compared() {
     if (objects > 0)
         parts.push(`differences in ${plural(objects, 'object')}`);
     const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}${c.differences > 0 ? '.' : `: ${sentence(report.findings.find(one => one.severity === 'warning')?.message ?? '')}`}` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
-    const cast = given('--as'), scope = `${report.part && report.part !== 'all' ? ` Only the ${report.part} parts were compared.` : ''}${cast ? ` A was cast to ${cast} for this.` : ''}`;
+    const cast = given('--as'), scope = `${report.part && report.part !== 'all' ? ` Only the ${report.part} parts were compared.` : ''}${cast ? ` A was cast to ${cast} for this.` : ''}${tolerance()}${unlooked()}`;
     if (c.differences > 0)
         return ['error', 'Different', `${parts.map(sentence).join(' ')}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
     return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${scope}${warned}`];
@@ -111,7 +123,8 @@ function predicted() {
 function listed() {
     const c = report.counts, p = problems();
     const size = c.tensors === undefined ? '' : `${plural(c.tensors, 'tensor')}${c.objects > 0 ? ` and ${plural(c.objects, 'object')}` : ''}, ${bytes(c.bytes)} in ${plural(c.files, 'file')}. `;
-    return [p.warnings > 0 ? 'warning' : 'note', p.warnings > 0 ? 'Contents, with warnings' : 'Contents', `${size}Nothing was checked: fsdpck verify does that.${p.warnings > 0 ? ` ${p.text}` : ''}`];
+    const m = report.parts?.model, model = m?.tensors > 0 && m.bytes < c.bytes ? `Of the model: ${plural(m.elements, 'element')}, ${bytes(m.bytes)}. ` : '';
+    return [p.warnings > 0 ? 'warning' : 'note', p.warnings > 0 ? 'Contents, with warnings' : 'Contents', `${size}${model}Nothing was checked: fsdpck verify does that.${p.warnings > 0 ? ` ${p.text}` : ''}`];
 }
 
 function verdict() {

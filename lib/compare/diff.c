@@ -260,7 +260,8 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     RETURN_IF(run_check_same_plan(&d->a, err));
     RETURN_IF(run_check_same_plan(&d->b, err));
     RETURN_IF(group_agree_result(g, tensor_pairs_resolve(&d->common, err), true, err));
-    if (!d->brief || d->rows.count == 0)
+    d->values_skipped = d->brief && d->rows.count > 0;
+    if (!d->values_skipped)
         RETURN_IF(compare_values(d, err));
     RETURN_IF(group_agree(g, finish_values(d, err), err));
     const bool selected = d->a.opt.select.keys_count > 0; /* tensors alone */
@@ -325,13 +326,15 @@ void diff_get_info_one(const fsdpck_diff *d, fsdpck_diff_info *all)
         .part = fsdpck_part_name((fsdpck_part)d->a.opt.select.part),
         .tensors_a = catalogue_tensor_count(&d->a.to.cat),
         .tensors_b = catalogue_tensor_count(&d->b.to.cat),
-        .tensors_compared = d->pairs.count,
+        .tensors_compared = d->values_skipped ? 0 : d->pairs.count,
         .objects_compared = d->objects_compared,
         .bytes_read = a.bytes_read + b.bytes_read,
         .rows = d->rows.count,
-        .stopped = d->may_have_more || atomic_load(&d->enough.set) != 0,
+        .stopped = d->may_have_more || d->values_skipped || atomic_load(&d->enough.set) != 0,
+        .atol = d->rule.atol,
+        .rtol = d->rule.rtol,
     };
-    for (size_t i = 0; i < d->pairs.count; i++)
+    for (size_t i = 0; i < all->tensors_compared; i++)
         all->nbytes_compared +=
             catalogue_tensor_nbytes(&d->a.to.cat, VEC_AT(&d->common.list, const tensor_pair, i)->a);
 }

@@ -42,6 +42,7 @@ struct fsdpck_diff {
     cancel_token enough;  /* brief: stop at the first difference */
     uint64_t objects_compared;
     bool may_have_more;       /* the limit of rows of containers was reached */
+    bool values_skipped;      /* brief: names, dtypes or shapes already differ */
     char optimizer_rule[512]; /* a rename of A's optimizer to the outer key of B's; "" if none */
     const char *optimizer_rules[1];
 };

@@ -68,6 +68,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
         all.nelems += catalogue_tensor_nelems(&c->cat, i);
         all.nbytes += nbytes;
         all.part_tensors[part]++;
+        all.part_nelems[part] += catalogue_tensor_nelems(&c->cat, i);
         all.part_nbytes[part] += nbytes;
     }
     for (size_t i = 0; i < c->parts.object_count; i++)
