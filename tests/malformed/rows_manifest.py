@@ -13,6 +13,7 @@ W = bytes(range(24))
 FILES = (".metadata", FIRST, SECOND)
 TENSORS = {"w": ("float32", (4, 3), W + W)}
 OTHER = blob(fill=1)
+NO_TENSORS = (2).to_bytes(8, "little") + b"{}"  # of a safetensors file
 SAFETENSORS = b'{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}'
 
 
@@ -206,10 +207,12 @@ def files():
         row("N03", "tensor-extra", "R", "MAN-TENSOR", with_manifest(no_tensors), says=("w",)),
         row("N03", "tensor-shape", "R", "MAN-TENSOR", retold(shape=[3, 4])),
         row("N03", "tensor-dtype", "R", "MAN-TENSOR", retold(dtype="int32")),
-        row("N04", "weights", "R", "MAN-EXTRA", with_manifest(after=add("model.safetensors")), says=("model.safetensors",)),
+        row("N04", "weights", "R", "MAN-EXTRA", with_manifest(after=add("model.safetensors", NO_TENSORS)), says=("model.safetensors",)),
+        row("N04", "weights-cut", "W", "WEIGHTS-CUT", with_manifest(after=add("model.safetensors")), options=("--set", "MAN-EXTRA=note"),
+            commands=("structure", "coverage"), says=("model.safetensors",)),
         row("N04", "shard", "R", "MAN-EXTRA", with_manifest(after=add("__9_0.distcp", BLOB)), says=("__9_0.distcp",)),
         row("N04", "not-listed", "R", "MAN-EXTRA", with_manifest(lambda d: d["files"].pop() and None), says=(SECOND,)),
-        row("N04", "weights-allowed", "A", "MAN-EXTRA", with_manifest(after=add("model.safetensors")),
+        row("N04", "weights-allowed", "A", "MAN-EXTRA", with_manifest(after=add("model.safetensors", NO_TENSORS)),
             options=("--set", "MAN-EXTRA=note"), commands=("structure", "coverage")),
         row("N04", "other", "A", "MAN-OTHER", with_manifest(after=add("README.md")),
             settled="files without weights are a note"),
