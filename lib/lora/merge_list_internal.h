@@ -16,6 +16,7 @@
 typedef struct pending_step {
     uint32_t target;
     merge_step step;
+    bool ties_tokens; /* of the adapter's config */
 } pending_step;
 
 typedef struct list_maker {

@@ -97,7 +97,7 @@ fsdpck_status list_maker_add(list_maker *k, uint32_t base, const merge_step *ste
 {
     if (list_maker_is_tied(k, base))
         RETURN_IF(untie(k, base, step, err));
-    const pending_step made = {target_of(k, base), *step};
+    const pending_step made = {target_of(k, base), *step, k->request->config->ties_tokens};
     for (size_t i = 0; step->kind == MERGE_REPLACE && i < k->pending.count; i++)
         if (VEC_AT(&k->pending, const pending_step, i)->target == made.target)
             return FAIL_WITH(err, UNSUPPORTED, LORA_MERGE,

@@ -218,7 +218,7 @@ static fsdpck_status share_step(list_maker *k, const pending_step *p, const uint
     if (!is_alias && !may_be_tied(k, tensor))
         return FSDPCK_OK;
     for (uint32_t j = 0; j < k->list->targets.count; j++) {
-        const pending_step made = {j, p->step};
+        const pending_step made = {j, p->step, p->ties_tokens};
         bool tied;
         RETURN_IF(shares(k, p, j, &tied, err));
         if (tied)
@@ -230,7 +230,8 @@ static fsdpck_status share_step(list_maker *k, const pending_step *p, const uint
     return FSDPCK_OK;
 }
 
-/* PEFT takes the norm of the second one of the weight that the first has changed, and no training had that. */
+/* PEFT takes the norm of the second one of the weight that the first has changed, and no training had that. With
+ * ensure_weight_tying both have the same factors, and there is a warning. */
 static fsdpck_status check_norms(const list_maker *k, fsdpck_error *err)
 {
     for (size_t i = 0; i < k->pending.count; i++) {
@@ -238,7 +239,7 @@ static fsdpck_status check_norms(const list_maker *k, fsdpck_error *err)
         for (size_t j = 0; j < i && p->step.kind == MERGE_PRODUCT && p->step.magnitude != CAT_NONE;
              j++) {
             const pending_step *q = VEC_AT(&k->pending, const pending_step, j);
-            if (q->target != p->target || q->step.kind != MERGE_PRODUCT ||
+            if (p->ties_tokens || q->target != p->target || q->step.kind != MERGE_PRODUCT ||
                 q->step.adapter != p->step.adapter || q->step.magnitude == CAT_NONE ||
                 q->step.a == p->step.a)
                 continue;

@@ -148,18 +148,20 @@ static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, adapte
     return st;
 }
 
-/* Each module against its weight. *has_named: a module has no weight there, and that is reported. */
+/* Each module against its weight. fits: the merge finds a weight for each, perhaps under another name, as of experts.
+ * *has_named: a module has no weight there, and that is reported. */
 static fsdpck_status check_base(fsdpck_verify *v, const lora_set *set, const lora_config *config,
-                                const fsdpck_checkpoint *base, const strtab *tied, bool *has_named,
-                                fsdpck_error *err)
+                                const fsdpck_checkpoint *base, const strtab *tied, bool fits,
+                                bool *has_named, fsdpck_error *err)
 {
     *has_named = false;
     for (uint32_t i = 0; i < lora_adapter_count(set); i++) {
         lora_base_counts counts;
         RETURN_IF(lora_check_base(set, &v->src->cat, i, config, &base->cat, tied, &counts, report,
                                   v, err));
-        report_missing(v, base, &counts);
-        *has_named = *has_named || counts.missing > 0;
+        if (!fits)
+            report_missing(v, base, &counts);
+        *has_named = *has_named || (!fits && counts.missing > 0);
     }
     return lora_check_replaced(set, &v->src->cat, NULL, &base->cat, report, v, err);
 }
@@ -174,7 +176,8 @@ static fsdpck_status check_like(fsdpck_verify *v, const lora_set *set, const lor
     adapter_fit_init(&fit, v->src);
     fsdpck_status st = config == NULL ? FSDPCK_OK : check_fit(v, base, &fit, &what, err);
     if (st == FSDPCK_OK)
-        st = check_base(v, set, config, base, &fit.tied, &has_named, err);
+        st = check_base(v, set, config, base, &fit.tied, config != NULL && what.status == FSDPCK_OK,
+                        &has_named, err);
     adapter_fit_release(&fit);
     /* The checks above find all modules that do not fit, the merge the first one. */
     const bool is_new = what.finding == FSDPCK_FINDING_LORA_PAIR ||
