@@ -5,6 +5,7 @@
 
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
+#include "open/lost_components.h"
 #include "open/pointer_file.h"
 #include "open/weights_beside.h"
 #include "run/manifest_files.h"
@@ -150,12 +151,14 @@ static fsdpck_status check_has_tensors(fsdpck_checkpoint *c, fsdpck_error *err)
                      (next, "list the contents with: fsdpck inspect SRC"));
 }
 
-static void warn_state_steps(const fsdpck_context *ctx, fsdpck_checkpoint *c)
+static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c)
 {
     fsdpck_error what;
     if (state_steps_differ(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
                  what.expected, what.found);
+    if (c->entered_from == NULL && c->probe.is_folder)
+        lost_components_warn(&c->probe, &ctx->log);
 }
 
 /* nested: receives the folders below; NULL: not needed. */
@@ -201,7 +204,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
         st = st == FSDPCK_OK ? added : st;
     }
     if (st == FSDPCK_OK)
-        warn_state_steps(ctx, c);
+        warn_beside(ctx, c);
     if (st == FSDPCK_OK && nested != NULL)
         st = nested_folders_add(nested, c, err);
     fsdpck_close(c);

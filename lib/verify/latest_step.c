@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "open/lost_beside.h"
+#include "open/lost_components.h"
 #include "open/numbered_files.h"
 #include "open/open_fail.h"
 #include "open/pointer_file.h"
@@ -138,6 +139,7 @@ static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
     if (is_several)
         numbered_files_warn_folder(&in, NULL, NULL, &ctx->log);
     warn_lost_models(&in, found, &ctx->log);
+    lost_components_warn(&in, &ctx->log);
     fsdpck_status st =
         trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
