@@ -142,6 +142,7 @@ static void gather_places(shards_evidence *e, const st_files *s)
             join(e, t->rank_number, n->rank_number);
         t->rank_number = n->rank_number;
         t->file_number = n->file_number;
+        add_entry(t, &shard);
     }
 }
 
@@ -167,7 +168,6 @@ static fsdpck_status gather_tensors(shards_evidence *e, const st_files *s, fsdpc
     strtab_release(&patterns);
     RETURN_IF(st);
     gather_places(e, s);
-    each_entry(e, s, add_entry);
     each_entry(e, s, add_sizes);
     each_entry(e, s, check_sizes);
     for (uint32_t i = 0; i < count; i++)
