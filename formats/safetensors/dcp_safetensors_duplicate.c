@@ -1,6 +1,7 @@
 /* The same shard in two files. torch and fsdpck write each shard once, even if ranks hold replicas.
  * One of the files is therefore a copy, or from another save. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/safetensors/dcp_safetensors_check.h"
 
@@ -38,7 +39,30 @@ static fsdpck_status error_duplicate(const shards_check_input *c, const shards_s
     return st;
 }
 
-fsdpck_status shards_check_duplicate(const shards_check_input *c, fsdpck_error *err)
+/* Whether the shards of each tensor ascend, as those of ranks do in the order of their files: no two
+ * are the same then. */
+static fsdpck_status find_ascending(const shards_check_input *c, bool *ascending, fsdpck_error *err)
+{
+    const uint64_t nbytes = (uint64_t)strtab_count(&c->global->names) * sizeof(shards_shard);
+    shards_shard *last = budget_alloc(c->req->metadata, nbytes, err);
+    shards_shard shard;
+    if (last == NULL)
+        return FSDPCK_LIMIT;
+    memset(last, 0, (size_t)nbytes);
+    *ascending = true;
+    for (size_t i = 0; *ascending && i < shards_global_count(c->global); i++) {
+        shards_global_get(c->global, c->files, i, &shard);
+        shards_shard *before = &last[shard.tensor];
+        if (shard.nelems == 0)
+            continue;
+        *ascending = before->nelems == 0 || by_box(before, &shard) < 0;
+        *before = shard;
+    }
+    budget_free(c->req->metadata, last, nbytes);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_sorted(const shards_check_input *c, fsdpck_error *err)
 {
     const size_t count = shards_global_count(c->global);
     const uint64_t nbytes = (uint64_t)count * sizeof(shards_shard);
@@ -58,4 +82,11 @@ fsdpck_status shards_check_duplicate(const shards_check_input *c, fsdpck_error *
             st = error_duplicate(c, &all[i - 1], &all[i], err);
     budget_free(c->req->metadata, all, nbytes);
     return st;
+}
+
+fsdpck_status shards_check_duplicate(const shards_check_input *c, fsdpck_error *err)
+{
+    bool ascending;
+    RETURN_IF(find_ascending(c, &ascending, err));
+    return ascending ? FSDPCK_OK : check_sorted(c, err);
 }

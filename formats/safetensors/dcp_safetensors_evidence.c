@@ -52,22 +52,27 @@ static fsdpck_status gather_ranks(shards_evidence *e, const st_files *s, fsdpck_
 
 /* --- distribution of each tensor --- */
 
-static fsdpck_status pattern_of(strtab *patterns, const char *name, size_t nbytes, uint32_t *id,
-                                fsdpck_error *err)
+static size_t span(const char *name, size_t nbytes, size_t at, bool digits)
 {
-    text_buf text = {0};
-    for (size_t i = 0; i < nbytes; i++) {
-        const bool is_digit = name[i] >= '0' && name[i] <= '9';
-        if (!is_digit)
-            text_append(&text, name + i, 1);
-        else if (i == 0 || name[i - 1] < '0' || name[i - 1] > '9')
-            text_puts(&text, "#");
+    while (at < nbytes && (name[at] >= '0' && name[at] <= '9') == digits)
+        at++;
+    return at;
+}
+
+/* text: empty, or of the name before. */
+static fsdpck_status pattern_of(strtab *patterns, text_buf *text, const char *name, size_t nbytes,
+                                uint32_t *id, fsdpck_error *err)
+{
+    text->nbytes = 0;
+    for (size_t at = 0; at < nbytes;) {
+        const size_t digits = span(name, nbytes, at, false);
+        text_append(text, name + at, digits - at);
+        at = span(name, nbytes, digits, true);
+        if (at > digits)
+            text_puts(text, "#");
     }
-    fsdpck_status st = text_check(&text, err);
-    if (st == FSDPCK_OK)
-        st = strtab_intern(patterns, text.nbytes > 0 ? text.text : "", text.nbytes, id, err);
-    text_release(&text);
-    return st;
+    RETURN_IF(text_check(text, err));
+    return strtab_intern(patterns, text->nbytes > 0 ? text->text : "", text->nbytes, id, err);
 }
 
 /* Which dim is sharded. */
@@ -137,12 +142,14 @@ static void gather_places(shards_evidence *e, const st_files *s)
             join(e, t->rank_number, n->rank_number);
         t->rank_number = n->rank_number;
         t->file_number = n->file_number;
+        add_entry(t, &shard);
     }
 }
 
 static fsdpck_status gather_tensors(shards_evidence *e, const st_files *s, fsdpck_error *err)
 {
     strtab patterns;
+    text_buf text = {0};
     const size_t count = strtab_count(&e->global->names);
     fsdpck_status st = FSDPCK_OK;
     shards_spread *t = vec_push_n(&e->tensors, count, err);
@@ -154,13 +161,13 @@ static fsdpck_status gather_tensors(shards_evidence *e, const st_files *s, fsdpc
         (void)shards_global_shape(e->global, i, &ndim);
         t[i] = (shards_spread){
             .dim = UINT8_MAX, .ndim = (uint8_t)ndim, .is_regular = true, .peer = STRTAB_NONE};
-        st = pattern_of(&patterns, strtab_text(&e->global->names, i),
+        st = pattern_of(&patterns, &text, strtab_text(&e->global->names, i),
                         strtab_nbytes(&e->global->names, i), &t[i].pattern, err);
     }
+    text_release(&text);
     strtab_release(&patterns);
     RETURN_IF(st);
     gather_places(e, s);
-    each_entry(e, s, add_entry);
     each_entry(e, s, add_sizes);
     each_entry(e, s, check_sizes);
     for (uint32_t i = 0; i < count; i++)

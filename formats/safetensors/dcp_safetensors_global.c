@@ -233,21 +233,64 @@ static void add_ends(shards_global *g)
     }
 }
 
-static fsdpck_status gather_file(shards_global *g, const st_files *s, size_t index,
-                                 shard_place *places, fsdpck_error *err)
+/* The sharding info of one file. Its failure is returned when the file is added, so that the first
+ * file with any error is reported. */
+typedef struct file_info {
+    uint64_t nbytes; /* of the places */
+    shard_place *places;
+    vec offsets;
+    fsdpck_status status;
+    fsdpck_error error;
+} file_info;
+
+/* Files whose info is read in parallel. */
+typedef struct info_batch {
+    const st_files *files;
+    budget *owner;
+    size_t first;
+    file_info *infos;
+} info_batch;
+
+static fsdpck_status read_file_info(void *ctx, unsigned thread, uint64_t job, fsdpck_error *err)
+{
+    const info_batch *b = ctx;
+    const st_header *h = st_files_header(b->files, b->first + (size_t)job);
+    const size_t count = strtab_count(&h->names);
+    file_info *f = &b->infos[job];
+    (void)thread;
+    (void)err;
+    f->nbytes = count * sizeof *f->places;
+    f->offsets = VEC_OF(uint64_t, b->owner);
+    f->error = FSDPCK_ERROR_INIT;
+    f->places = budget_alloc(b->owner, f->nbytes, &f->error);
+    f->status = f->places == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+    if (f->status != FSDPCK_OK)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < count; i++)
+        f->places[i] = (shard_place){.offsets_at = NO_OFFSETS};
+    f->status = read_info(h, &f->offsets, f->places, &f->error);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_file(shards_global *g, const st_files *s, size_t index, const file_info *f,
+                              fsdpck_error *err)
 {
     const st_header *h = st_files_header(s, index);
-    for (size_t i = 0; i < strtab_count(&h->names); i++)
-        places[i] = (shard_place){.offsets_at = NO_OFFSETS};
-    RETURN_IF(read_info(h, &g->offsets, places, err));
+    const uint64_t base = g->offsets.count;
+    if (f->status != FSDPCK_OK && err != NULL)
+        *err = f->error;
+    RETURN_IF(f->status);
+    RETURN_IF(vec_add_n(&g->offsets, f->offsets.items, f->offsets.count, err));
     for (size_t k = 0; k < h->entries.count; k++) {
         const st_entry *e = VEC_AT(&h->entries, const st_entry, k);
         global_shard shard = {.file = (uint32_t)index, .entry = (uint32_t)k};
+        shard_place at = f->places[e->name];
         size_t nbytes;
         const char *name = st_header_name(h, e, &nbytes);
+        at.offsets_at += at.offsets_at == NO_OFFSETS ? 0 : base;
         fsdpck_status st = tensor_of(g, name, nbytes, e, &shard.tensor, err);
         if (st == FSDPCK_OK)
-            st = add_shard(g, h, e, places[e->name], shard, err);
+            st = add_shard(g, h, e, at, shard, err);
         if (st != FSDPCK_OK) {
             error_tensor(err, name);
             return st;
@@ -256,22 +299,38 @@ static fsdpck_status gather_file(shards_global *g, const st_files *s, size_t ind
     return FSDPCK_OK;
 }
 
+static fsdpck_status gather_batch(shards_global *g, info_batch *b, size_t count, fsdpck_error *err)
+{
+    memset(b->infos, 0, count * sizeof *b->infos);
+    fsdpck_status st = st_files_run(b->files, count, read_file_info, b, err);
+    for (size_t i = 0; i < count; i++) {
+        file_info *f = &b->infos[i];
+        if (st == FSDPCK_OK) {
+            st = add_file(g, b->files, b->first + i, f, err);
+            if (st != FSDPCK_OK)
+                st_files_error_path(b->files, b->first + i, err);
+        }
+        budget_free(g->owner, f->places, f->nbytes);
+        vec_release(&f->offsets);
+    }
+    return st;
+}
+
 fsdpck_status shards_global_gather(shards_global *g, const st_files *s, fsdpck_error *err)
 {
-    for (size_t i = 0; i < st_files_count(s); i++) {
-        const uint64_t nbytes = strtab_count(&st_files_header(s, i)->names) * sizeof(shard_place);
-        shard_place *places = budget_alloc(g->owner, nbytes, err);
-        if (places == NULL)
-            return FSDPCK_LIMIT;
-        const fsdpck_status st = gather_file(g, s, i, places, err);
-        budget_free(g->owner, places, nbytes);
-        if (st != FSDPCK_OK) {
-            st_files_error_path(s, i, err);
-            return st;
-        }
-    }
-    add_ends(g);
-    return FSDPCK_OK;
+    const size_t count = st_files_count(s), most = 2 * (size_t)st_files_threads(s);
+    const size_t step = most < count ? most : count;
+    const uint64_t nbytes = step * sizeof(file_info);
+    info_batch b = {.files = s, .owner = g->owner, .infos = budget_alloc(g->owner, nbytes, err)};
+    if (b.infos == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = FSDPCK_OK;
+    for (; st == FSDPCK_OK && b.first < count; b.first += step)
+        st = gather_batch(g, &b, count - b.first < step ? count - b.first : step, err);
+    budget_free(g->owner, b.infos, nbytes);
+    if (st == FSDPCK_OK)
+        add_ends(g);
+    return st;
 }
 
 /* --- conversion to the catalogue --- */

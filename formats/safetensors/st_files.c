@@ -81,6 +81,17 @@ size_t st_files_count(const st_files *s)
     return s->opened.count;
 }
 
+unsigned st_files_threads(const st_files *s)
+{
+    return s->nthreads > 0 ? s->nthreads : 1;
+}
+
+fsdpck_status st_files_run(const st_files *s, uint64_t njobs, pool_job_fn fn, void *ctx,
+                           fsdpck_error *err)
+{
+    return pool_run(s->nthreads, njobs, fn, ctx, s->cancel, err);
+}
+
 const st_header *st_files_header(const st_files *s, size_t i)
 {
     return &VEC_AT(&s->opened, opened, i)->header;

@@ -14,6 +14,7 @@
 #ifndef FSDPCK_ST_FILES_H
 #define FSDPCK_ST_FILES_H
 
+#include "base/pool.h"
 #include "formats/common/st_header.h"
 #include "formats/format.h"
 #include "io/file_set.h"
@@ -27,6 +28,10 @@ fsdpck_status st_files_add(st_files *s, const char *name, fsdpck_error *err) FSD
 size_t st_files_count(const st_files *s);
 /* Headers of all files added; errors name file and offset. */
 fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Threads of the request, at least 1; jobs that they share, see pool.h. */
+unsigned st_files_threads(const st_files *s);
+fsdpck_status st_files_run(const st_files *s, uint64_t njobs, pool_job_fn fn, void *ctx,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 const st_header *st_files_header(const st_files *s, size_t i);
 /* Size of a file whose header was read. */
 uint64_t st_files_nbytes(const st_files *s, size_t i);

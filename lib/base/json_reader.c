@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "base/utf8.h"
 
@@ -44,14 +45,16 @@ static fsdpck_status fail(json_reader *r, size_t at, const char *expected, fsdpc
     return FSDPCK_BADINPUT;
 }
 
-static void skip_space(json_reader *r)
+static bool is_space(char c)
 {
-    while (r->at < r->nbytes) {
-        const char c = r->text[r->at];
-        if (c != ' ' && c != '\n' && c != '\r' && c != '\t')
-            return;
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Between most tokens is no space, or one. */
+static inline void skip_space(json_reader *r)
+{
+    while (r->at < r->nbytes && (uint8_t)r->text[r->at] <= ' ' && is_space(r->text[r->at]))
         r->at++;
-    }
 }
 
 static int peek(const json_reader *r)
@@ -73,18 +76,18 @@ static void value_done(json_reader *r)
 #define HIGH_BITS  UINT64_C(0x8080808080808080)
 
 /* Index of the first byte from `at` on that is not plain: a quote, a backslash, a control or the
- * start of a longer character. Tests eight bytes at a time. A false alarm after a true one is
- * harmless, because only "none in these eight" skips them. */
+ * start of a longer character. Tests eight bytes at a time. Only after a true alarm may a false one
+ * follow, because a byte borrows from the next one only if it is not plain: the first is true. */
 static size_t skip_plain(const json_reader *r, size_t at)
 {
     while (r->nbytes - at >= 8) {
-        uint64_t x;
-        memcpy(&x, r->text + at, 8);
+        const uint64_t x = load_le64((const uint8_t *)r->text + at);
         const uint64_t quote = x ^ (EVERY_BYTE * '"');
         const uint64_t slash = x ^ (EVERY_BYTE * '\\');
         const uint64_t low = x - EVERY_BYTE * 0x20;
-        if (((quote - EVERY_BYTE) | (slash - EVERY_BYTE) | low | x) & HIGH_BITS)
-            break;
+        const uint64_t alarms = ((quote - EVERY_BYTE) | (slash - EVERY_BYTE) | low | x) & HIGH_BITS;
+        if (alarms != 0)
+            return at + (unsigned)__builtin_ctzll(alarms) / 8;
         at += 8;
     }
     while (at < r->nbytes) {
@@ -180,17 +183,23 @@ static char meaning_of(char letter)
     }
 }
 
-/* The escape whose backslash is at `at`. Returns the index after it, or 0. */
-static size_t read_escape(json_reader *r, size_t at)
+/* Appends the text from `kept` on and the escape whose backslash is at `at`. Returns the index after it, or 0. */
+static size_t read_escape(json_reader *r, size_t kept, size_t at)
 {
+    text_buf *b = &r->unescaped;
     if (r->nbytes - at < 2)
         return 0;
-    if (r->text[at + 1] == 'u')
+    if (r->text[at + 1] == 'u') {
+        text_append(b, r->text + kept, at - kept);
         return read_u_escape(r, at + 2);
+    }
     const char meaning = meaning_of(r->text[at + 1]);
     if (meaning == '\0')
         return 0;
-    text_append(&r->unescaped, &meaning, 1);
+    /* Texts within texts have an escape every few bytes: one call for both. */
+    text_append(b, r->text + kept, at - kept + 1);
+    if (!b->failed)
+        b->text[b->nbytes - 1] = meaning;
     return at + 2;
 }
 
@@ -221,8 +230,7 @@ static fsdpck_status read_string(json_reader *r, json_token *token, fsdpck_error
         if (!escaped)
             r->unescaped.nbytes = 0;
         escaped = true;
-        text_append(&r->unescaped, r->text + kept, at - kept);
-        const size_t behind = read_escape(r, at);
+        const size_t behind = read_escape(r, kept, at);
         if (behind == 0)
             return fail(r, at, "an escape sequence of JSON, surrogates in pairs", err);
         at = behind;

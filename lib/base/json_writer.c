@@ -107,7 +107,7 @@ static void put_escape(text_buf *out, uint32_t c)
 {
     static const char letters[] = "btnvfr"; /* from 0x08 on; JSON has no \v */
     if (c == '"' || c == '\\')
-        text_printf(out, "\\%c", (int)c);
+        text_append(out, c == '"' ? "\\\"" : "\\\\", 2);
     else if (c >= 0x08 && c <= 0x0D && c != 0x0B)
         text_printf(out, "\\%c", letters[c - 0x08]);
     else if (c < 0x10000)
@@ -117,13 +117,24 @@ static void put_escape(text_buf *out, uint32_t c)
                     0xDC00 + ((c - 0x10000) & 0x3FF));
 }
 
+/* Index of the first byte from `at` on that may need an escape. */
+static size_t skip_plain(const uint8_t *s, size_t nbytes, size_t at)
+{
+    while (at < nbytes && s[at] >= 0x20 && s[at] < 0x7F && s[at] != '"' && s[at] != '\\')
+        at++;
+    return at;
+}
+
 static void put_quoted(text_buf *out, const char *text, size_t nbytes)
 {
     const uint8_t *s = (const uint8_t *)text;
-    size_t kept = 0;
+    size_t kept = 0, at = 0;
     text_append(out, "\"", 1);
-    for (size_t at = 0; at < nbytes;) {
+    for (;;) {
         uint32_t c = 0;
+        at = skip_plain(s, nbytes, at);
+        if (at == nbytes)
+            break;
         const unsigned n = utf8_decode(s + at, nbytes - at, &c);
         if (n > 0 && c != '"' && c != '\\' && !utf8_hidden(c)) {
             at += n;
@@ -179,9 +190,14 @@ void json_put_raw(json_writer *w, const char *text, size_t nbytes)
 
 void json_put_u64(json_writer *w, uint64_t v)
 {
-    char text[24];
-    snprintf(text, sizeof(text), "%" PRIu64, v);
-    put_word(w, text);
+    char text[20]; /* 2^64-1 has 20 digits */
+    size_t at = sizeof text;
+    do {
+        text[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v > 0);
+    begin_value(w);
+    text_append(w->out, text + at, sizeof text - at);
 }
 
 void json_put_i64(json_writer *w, int64_t v)

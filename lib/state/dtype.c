@@ -53,7 +53,7 @@ static dtype find(size_t at, const char *name, size_t nbytes)
 {
     for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++) {
         const char *own = *(const char *const *)((const char *)&table[d] + at);
-        if (own != NULL && text_is(name, nbytes, own))
+        if (own != NULL && nbytes > 0 && own[0] == name[0] && text_is(name, nbytes, own))
             return (dtype)d;
     }
     return DTYPE_NONE;

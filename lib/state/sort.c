@@ -23,15 +23,45 @@ static void merge(sort_pair *to, const sort_pair *from, size_t begin, size_t mid
     }
 }
 
-void sort_pairs(sort_pair *pairs, sort_pair *scratch, size_t n, sort_tie_fn tie, const void *ctx)
+/* From here on counting a byte of the keys costs less than merging. */
+#define COUNT_PAIRS 1024
+
+/* Ascending by one byte of the key; equal ones keep their order. */
+static void sort_by_byte(sort_pair *to, const sort_pair *from, size_t n, unsigned shift)
 {
-    size_t sorted = 1;
-    while (sorted < n && !after(&pairs[sorted - 1], &pairs[sorted], tie, ctx))
-        sorted++;
-    if (sorted >= n)
-        return;
-    sort_pair *from = pairs;
-    sort_pair *to = scratch;
+    size_t at[256] = {0};
+    size_t begin = 0;
+    for (size_t i = 0; i < n; i++)
+        at[from[i].key >> shift & 0xFF]++;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        const size_t count = at[byte];
+        at[byte] = begin;
+        begin += count;
+    }
+    for (size_t i = 0; i < n; i++)
+        to[at[from[i].key >> shift & 0xFF]++] = from[i];
+}
+
+/* By the bytes in which the keys differ, from the lowest on. Returns the array that holds the result. */
+static sort_pair *sort_by_bytes(sort_pair *from, sort_pair *to, size_t n)
+{
+    uint64_t differ = 0;
+    for (size_t i = 1; i < n; i++)
+        differ |= from[i].key ^ from[0].key;
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+        if ((differ >> shift & 0xFF) == 0)
+            continue;
+        sort_by_byte(to, from, n, shift);
+        sort_pair *swap = from;
+        from = to;
+        to = swap;
+    }
+    return from;
+}
+
+static sort_pair *sort_by_merging(sort_pair *from, sort_pair *to, size_t n, sort_tie_fn tie,
+                                  const void *ctx)
+{
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t begin = 0; begin < n; begin += 2 * width) {
             const size_t middle = begin + width < n ? begin + width : n;
@@ -42,6 +72,19 @@ void sort_pairs(sort_pair *pairs, sort_pair *scratch, size_t n, sort_tie_fn tie,
         from = to;
         to = swap;
     }
+    return from;
+}
+
+void sort_pairs(sort_pair *pairs, sort_pair *scratch, size_t n, sort_tie_fn tie, const void *ctx)
+{
+    size_t sorted = 1;
+    while (sorted < n && !after(&pairs[sorted - 1], &pairs[sorted], tie, ctx))
+        sorted++;
+    if (sorted >= n)
+        return;
+    const sort_pair *from = tie == NULL && n >= COUNT_PAIRS
+                                ? sort_by_bytes(pairs, scratch, n)
+                                : sort_by_merging(pairs, scratch, n, tie, ctx);
     if (from != pairs)
         memcpy(pairs, from, n * sizeof *pairs);
 }

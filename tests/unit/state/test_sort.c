@@ -30,6 +30,25 @@ Test(sort, pairs_are_sorted_and_equal_ones_keep_their_order)
     }
 }
 
+/* Keys that differ in one byte, in bytes apart, in all; and that are already in order. */
+Test(sort, many_pairs)
+{
+    enum { N = 5000 };
+    static sort_pair pairs[N], scratch[N];
+    static const uint64_t masks[] = {
+        0xFF, UINT64_C(0xFF) << 56, UINT64_C(0xF0000F0000F), UINT64_MAX, 0, 0x1FFF};
+    for (size_t m = 0; m < sizeof masks / sizeof *masks; m++) {
+        for (unsigned round = 0; round < 2; round++) {
+            for (uint32_t i = 0; round == 0 && i < N; i++)
+                pairs[i] = (sort_pair){(draw() << 40 ^ draw() << 20 ^ draw()) & masks[m], i};
+            sort_pairs(pairs, scratch, N, NULL, NULL);
+            for (size_t i = 1; i < N; i++)
+                cr_assert(pairs[i - 1].key < pairs[i].key ||
+                          (pairs[i - 1].key == pairs[i].key && pairs[i - 1].item < pairs[i].item));
+        }
+    }
+}
+
 Test(sort, ties_are_broken_by_the_callback)
 {
     sort_pair pairs[100], scratch[100];

@@ -214,6 +214,61 @@ Test(dcp_safetensors, shards_that_do_not_fit_together)
     next();
 }
 
+/* The order of the files need not be that of the rows. */
+Test(dcp_safetensors, the_same_shard_in_two_files)
+{
+    static const char *const found = "also in '" SHARD(1) "'";
+    for (unsigned row = 0; row < 2; row++) {
+        put_three();
+        put(SHARD(1), "U8", "[2,3]", row == 0 ? "[0, 0]" : "[2, 0]", 6);
+        put(SHARD(2), "U8", "[2,3]", row == 0 ? "[2, 0]" : "[0, 0]", 6);
+        expect_open(FSDPCK_OK, "");
+        next();
+        put(SHARD(3), "U8", "[2,3]", row == 0 ? "[0, 0]" : "[2, 0]", 6);
+        expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED");
+        cr_expect_str_eq(o.err.found, found);
+        cr_expect_not_null(strstr(o.err.path, SHARD(3)));
+        next();
+    }
+}
+
+/* Sharding info is read for several files at a time, but files are added in order. */
+Test(dcp_safetensors, the_first_file_with_an_error_is_reported)
+{
+    put_three();
+    put(SHARD(2), "I8", "[2,3]", "[2, 0]", 6);
+    put(SHARD(3), "U8", "[1,3]", "true", 3);
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-DTYPE");
+    cr_expect_not_null(strstr(o.err.path, SHARD(2)));
+    next();
+    put(SHARD(1), "U8", "[2,3]", "[0, 0, {}]", 6);
+    expect_open(FSDPCK_BADINPUT, "ST-META");
+    cr_expect_not_null(strstr(o.err.path, SHARD(1)));
+    cr_expect_str_eq(o.err.tensor, "w");
+    next();
+}
+
+/* More files than are read at a time. */
+Test(dcp_safetensors, many_files)
+{
+    for (unsigned i = 0; i < 40; i++) {
+        char name[80], offsets[16];
+        snprintf(name, sizeof name, "shard-%05u-model-00001-of-00001.safetensors", i + 1);
+        snprintf(offsets, sizeof offsets, "[%u, 0]", 2 * i);
+        put(name, "U8", "[2,3]", offsets, 6);
+    }
+    expect_open(FSDPCK_OK, "");
+    const cat_tensor *t = catalogue_tensor(&o.cat, 0);
+    cr_expect_eq(t->nchunks, 40);
+    for (uint64_t k = 0; k < t->nchunks; k++) {
+        uint64_t at[NDIM_MAX], sizes[NDIM_MAX];
+        catalogue_chunk_box(&o.cat, t->first_chunk + k, at, sizes);
+        cr_expect_eq(at[0], 2 * (uint64_t)catalogue_chunk(&o.cat, t->first_chunk + k)->file);
+        cr_expect_eq(at[1], 0);
+    }
+    next();
+}
+
 static bool same_set(const char *name, const char *other)
 {
     shard_name a, b;
