@@ -5,9 +5,10 @@ const WRITES = ['consolidate', 'reshard', 'average'].includes(report.command);
 function problems() {
     const count = severity => report.findings.filter(one => one.severity === severity).length, c = report.counts;
     const errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
+    const found = first?.found && report.source.format === undefined ? ` Found: ${first.found}.` : '';
     const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
-    const at = first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
-    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? sentence(`${numbers}: ${message}`) : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}`};
+    const at = report.source.format === undefined ? first?.path || first?.tensor : first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
+    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}${found}`};
 }
 
 const sentence = text => text === '' ? '' : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
@@ -25,7 +26,7 @@ function failed() {
     if (isUsage())
         return ['warning', 'Not run', `${sentence(report.error.message)} The checkpoint was not examined.`];
     const e = report.error, path = e.path && !e.message.includes(e.path) ? `'${e.path}': ` : '', side = report.failed_side;
-    return ['error', 'Failed', `${side ? `${side} could not be read: ` : ''}${path}${e.message}.${WRITES ? ' No output was written.' : report.command === 'diff' ? ' There is no result of the comparison.' : ''}`];
+    return ['error', 'Failed', `${side ? `${side} could not be read: ` : ''}${path}${e.message}.${e.found ? ` Found: ${e.found}.` : ''}${WRITES ? ' No output was written.' : report.command === 'diff' ? ' There is no result of the comparison.' : ''}`];
 }
 
 /* Errors of verify that leave the model as it is: it can be saved. */

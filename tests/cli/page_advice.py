@@ -54,6 +54,7 @@ def check_failed_diff(run, program, source, work, pages):
         assert shown.row("path")[1:] == [str(a), str(b)], shown.rows
         assert shown.row("result")[1:] == (["opened", "could not be read"] if side == "B" else ["could not be read", "not opened"]), shown.rows
         assert "Next" in shown.headings and "fsdpck verify %s" % short in shown.text(), shown.text()
+        assert "tensors are whole (" in shown.text().split("There is no result")[0], shown.text()  # in the first lines
     run(program, "diff", "--html", page, source, work / "nowhere", status=5)
     shown = pages.open(page)
     assert "Failed: B could not be read: '%s': no such file or folder" % (work / "nowhere") in shown.text(), shown.text()
@@ -99,6 +100,7 @@ def check_whole(run, program, source, work, pages):
         named = error["found"].count("', '") + 1
         assert text in error["found"] and 1 <= named <= 3 and error["found"].endswith(" and %d more" % (len(lost) - named)), (error, text)
         assert error["found"] in pages.open(page).text(), pages.read().text()
+        assert "Errors: 1 error: %s" % error["message"] in pages.read().text() and "Found: %s." % error["found"] in pages.read().text(), pages.read().text()
         assert "Sizes" not in pages.read().headings  # nothing was opened
 
 
