@@ -76,12 +76,24 @@ function latestOf(path) {
     return /\d/.test(name) && !/\.(safetensors|pt|pth|bin|ckpt|h5|hdf5)$/.test(name) ? typed('To find the newest complete checkpoint of the run:', `fsdpck latest ${quoted(at > 0 ? path.slice(0, at) : at === 0 ? '/' : '.')}`) : [];
 }
 
+/* The command of this run of verify without a page, at a level that reads all bytes. */
+function again() {
+    const level = report.level === 'numeric' ? 'numeric' : 'checksum', words = (report.arguments || []).slice(1), rest = [];
+    for (let at = 0; at < words.length; at++) {
+        if (words[at] === '--html' || words[at] === '--level')
+            at++;
+        else if (!/^--(html|level)=/.test(words[at]))
+            rest.push(quoted(words[at]));
+    }
+    return ['fsdpck verify --level', level, ...rest].join(' ');
+}
+
 /* verify with an error or a warning: the steps, the check after them, and an older checkpoint. */
 function afterErrors() {
-    const steps = report.command === 'verify' && !report.error.message ? advice() : [], path = report.source.path || 'SRC', level = report.level === 'numeric' ? 'numeric' : 'checksum';
+    const steps = report.command === 'verify' && !report.error.message ? advice() : [];
     if (steps.length === 0)
         return [];
-    return [list(steps), ...typed('To check the result:', `fsdpck verify --level ${level} ${quoted(path)}`), ...(report.findings.some(f => f.severity === 'error') ? latestOf(path) : [])];
+    return [list(steps), ...typed('To check the result:', again()), ...(report.findings.some(f => f.severity === 'error') ? latestOf(report.source.path || '') : [])];
 }
 
 /* diff that failed: a check of the side that could not be read. */
