@@ -31,7 +31,9 @@ typedef struct report_page {
     const char *path;         /* NULL: none */
     const char *const *words; /* of the command line, without the program; ends with NULL */
     const char *destination;  /* operand DST or B, as given; NULL: none */
-    char *temporary;          /* its name until it is complete */
+    char *notes;              /* that were printed on stderr, each with its NUL */
+    size_t notes_nbytes;
+    char *temporary; /* its name until it is complete */
     FILE *file;
     bool quiet;
     int failed; /* errno */

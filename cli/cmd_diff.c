@@ -50,14 +50,6 @@ static fsdpck_status open_b(const cli *c, const command_request *r, fsdpck_check
     return fsdpck_open(c->ctx, r->dst, &o, b, err);
 }
 
-static int print_json(const cli *c, const command_request *r, const fsdpck_info *of_a,
-                      const fsdpck_checkpoint *b, const fsdpck_diff *d)
-{
-    fsdpck_info of_b = FSDPCK_INIT(fsdpck_info);
-    fsdpck_get_info(b, &of_b);
-    return diff_print_json(c, r, of_a, &of_b, d);
-}
-
 static int run(cli *c, const command_request *r)
 {
     fsdpck_diff_options o = {.struct_nbytes = sizeof o, .brief = c->quiet};
@@ -80,10 +72,11 @@ static int run(cli *c, const command_request *r)
     int code;
     if (st == FSDPCK_OK)
         pager_start(c);
+    const diff_sides sides = {in.src, b, in.src == NULL ? NULL : &in.info};
     if (st != FSDPCK_OK)
-        code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
+        code = diff_report_failure(c, r, &sides, &err);
     else
-        code = c->json ? print_json(c, r, &in.info, b, d) : diff_print_text(c, r, d);
+        code = c->json ? diff_print_json(c, r, &sides, d) : diff_print_text(c, r, d);
     fsdpck_diff_free(d);
     fsdpck_close(b);
     convert_inputs_release(&in);

@@ -33,7 +33,7 @@ static int show(cli *c, const command_request *r, const convert_inputs *in, fsdp
     if (!layout_choose_scope(c, r->given->show_rank, k.world_size, &scope))
         return FSDPCK_USAGE;
     pager_start(c);
-    return c->json ? layout_print_json(c, r, &in->info, l, &scope)
+    return c->json ? layout_print_json(c, r, in, l, &scope)
                    : layout_print_text(c, r, &in->info, l, &scope);
 }
 

@@ -8,7 +8,7 @@
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p);
 /* convert_report_json.c. Returns the exit code. */
-int convert_print_json(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+int convert_print_json(const cli *c, const command_request *r, fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p);
 
 /* Why `mesh` was chosen: "as given", "as the source", ... Returns text. */

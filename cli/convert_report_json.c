@@ -126,11 +126,13 @@ static void put_next(json_report *out, const cli *c, const command_request *r,
     json_end_array(&out->w);
 }
 
-int convert_print_json(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+int convert_print_json(const cli *c, const command_request *r, fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p)
 {
     json_report out;
     json_writer *const w = report_begin(&out, c, 0, "none", info);
+    if (r->sources == NULL)
+        report_put_page_steps(c, w, "steps", src);
     json_member_string(w, "format", p->format);
     json_member_string(w, "part", p->part);
     json_member_string(w, "model_key", p->model_key);

@@ -349,19 +349,63 @@ static void put_findings(json_writer *w, const fsdpck_diff *d, uint64_t rows)
     }
 }
 
-int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *of_a,
-                    const fsdpck_info *of_b, const fsdpck_diff *d)
+static void put_b(const cli *c, json_writer *w, const command_request *r, const diff_sides *s)
+{
+    fsdpck_info of_b = FSDPCK_INIT(fsdpck_info);
+    report_path(w, "against", r->dst);
+    if (s->b == NULL)
+        return;
+    fsdpck_get_info(s->b, &of_b);
+    report_put_source(w, "against_source", &of_b);
+    report_put_page_steps(c, w, "steps", s->a);
+    report_put_page_steps(c, w, "against_steps", s->b);
+}
+
+/* Whether the file is the checkpoint or in it. */
+static bool is_in(const char *file, const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return strncmp(file, path, n) == 0 && (file[n] == '/' || file[n] == '\0');
+}
+
+/* NULL if neither or both may have caused it. */
+static const char *failed_side(const command_request *r, const diff_sides *s,
+                               const fsdpck_error *err)
+{
+    const bool in_a = is_in(err->path, r->src), in_b = is_in(err->path, r->dst);
+    if (s->a == NULL || (s->b != NULL && in_a && !in_b))
+        return "A";
+    return s->b == NULL || (in_b && !in_a) ? "B" : NULL;
+}
+
+int diff_report_failure(const cli *c, const command_request *r, const diff_sides *s,
+                        const fsdpck_error *err)
+{
+    json_report out;
+    report_failure_text(c, err);
+    if (!c->json)
+        return (int)err->status;
+    json_writer *const w = report_begin_failure(&out, c, s->of_a, err);
+    put_b(c, w, r, s);
+    if (err->status != FSDPCK_USAGE)
+        json_member_string(w, "failed_side", failed_side(r, s, err));
+    return report_end(&out);
+}
+
+int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
+                    const fsdpck_diff *d)
 {
     fsdpck_diff_info k = FSDPCK_INIT(fsdpck_diff_info);
     fsdpck_diff_get_info(d, &k);
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
     json_report out;
     json_writer *const w =
-        report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", of_a);
+        report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", s->of_a);
     put_findings(w, d, k.rows);
     json_end_array(w);
-    report_path(w, "against", r->dst);
-    report_put_source(w, "against_source", of_b);
+    put_b(c, w, r, s);
     json_member_string(w, "part", k.part);
     REPORT_MEMBER_COUNTS(&out, REPORT_COUNTS, {"tensors_a", k.tensors_a},
                          {"tensors_b", k.tensors_b}, {"tensors_compared", k.tensors_compared},

@@ -136,19 +136,6 @@ static void put_lists(json_report *r, fsdpck_checkpoint *ckpt, const fsdpck_info
     }
 }
 
-static void put_steps(json_writer *w, fsdpck_checkpoint *ckpt)
-{
-    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
-    json_member_array(w, "steps");
-    for (size_t i = 0; fsdpck_get_step(ckpt, i, &step); i++) {
-        json_begin_object(w);
-        json_member_i64(w, "step", step.step);
-        json_member_string(w, "source", step.source);
-        json_end_object(w);
-    }
-    json_end_array(w);
-}
-
 static void put_number(json_writer *w, const char *key, int64_t number)
 {
     if (number >= 0)
@@ -196,7 +183,7 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error
         report_begin(&r, c, 0, "none", &s.info);
     else
         report_begin_failure(&r, c, &s.info, damage);
-    put_steps(&r.w, ckpt);
+    report_put_steps(&r.w, "steps", ckpt);
     put_megatron(&r.w, ckpt);
     put_counts(&r, &s.info);
     put_adapters(&r.w, ckpt);

@@ -119,13 +119,14 @@ static void put_next(json_report *r, const command_request *request)
     json_end_array(&r->w);
 }
 
-int layout_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
+int layout_print_json(const cli *c, const command_request *r, const convert_inputs *in,
                       fsdpck_layout *l, const layout_scope *scope)
 {
     fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
     json_report out;
     fsdpck_layout_get_info(l, &k);
-    report_begin(&out, c, 0, "none", info);
+    report_begin(&out, c, 0, "none", &in->info);
+    report_put_page_steps(c, &out.w, "steps", in->src);
     put_totals(&out, l, &k);
     put_next(&out, r);
     report_list(&out, "tensors");

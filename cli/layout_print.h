@@ -3,6 +3,7 @@
 #define FSDPCK_CLI_LAYOUT_PRINT_H
 
 #include "command_options.h"
+#include "convert_run.h"
 
 /* Ranks whose shards are listed: first to last - 1; none if they are equal. */
 typedef struct layout_scope {
@@ -19,7 +20,7 @@ fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l);
 /* Both return the exit code. info: of the source. */
 int layout_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
                       fsdpck_layout *l, const layout_scope *scope);
-int layout_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
+int layout_print_json(const cli *c, const command_request *r, const convert_inputs *in,
                       fsdpck_layout *l, const layout_scope *scope);
 
 /* Bytes of the smallest and the largest rank, without padding. Ties go to the lowest rank number. */

@@ -12,6 +12,7 @@
 #include "opt.h"
 #include "pager.h"
 #include "report.h"
+#include "report_page.h"
 #include "warnings.h"
 
 const command commands[] = {
@@ -74,8 +75,10 @@ static void on_log(void *arg, fsdpck_log_level level, const char *text)
     cli *c = arg;
     if (level == FSDPCK_LOG_WARNING)
         warnings_print(c);
-    else if (!c->quiet && (level != FSDPCK_LOG_DETAIL || c->verbose != 0))
+    else if (!c->quiet && (level != FSDPCK_LOG_DETAIL || c->verbose != 0)) {
         fprintf(stderr, "fsdpck %s: %s\n", c->command, text);
+        report_page_note(c->page, text);
+    }
 }
 
 const command *command_find(const char *name)

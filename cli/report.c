@@ -161,6 +161,34 @@ void report_put_source(json_writer *w, const char *key, const fsdpck_info *sourc
     json_end_object(w);
 }
 
+static void put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt, bool all)
+{
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    int64_t before = -1;
+    json_member_array(w, key);
+    for (size_t i = 0; fsdpck_get_step(ckpt, i, &step); i++) {
+        if (!all && step.step == before)
+            continue;
+        before = step.step;
+        json_begin_object(w);
+        json_member_i64(w, "step", step.step);
+        json_member_string(w, "source", step.source);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+void report_put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt)
+{
+    put_steps(w, key, ckpt, true);
+}
+
+void report_put_page_steps(const cli *c, json_writer *w, const char *key, fsdpck_checkpoint *ckpt)
+{
+    if (c->page->path != NULL)
+        put_steps(w, key, ckpt, false);
+}
+
 static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
 {
     if (source != NULL) {
@@ -196,6 +224,10 @@ static void put_run(json_writer *w, const report_page *page)
     json_member_array(w, "arguments");
     for (const char *const *word = page->words; *word != NULL; word++)
         report_put_path(w, *word);
+    json_end_array(w);
+    json_member_array(w, "remarks");
+    for (size_t at = 0; at < page->notes_nbytes; at += strlen(page->notes + at) + 1)
+        report_put_text(w, page->notes + at);
     json_end_array(w);
 }
 

@@ -95,6 +95,9 @@ void report_name(json_writer *w, const char *key, const char *name, size_t nbyte
 void report_path(json_writer *w, const char *key, const char *path);
 /* A member of the form of "source". */
 void report_put_source(json_writer *w, const char *key, const fsdpck_info *source);
+/* A list of the training steps that a checkpoint records; the second, for a page alone, omits repetitions. */
+void report_put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt);
+void report_put_page_steps(const cli *c, json_writer *w, const char *key, fsdpck_checkpoint *ckpt);
 /* Adds it to a list. */
 void report_put_path(json_writer *w, const char *path);
 /* Adds a text to a list. */

@@ -86,6 +86,21 @@ void report_page_put(report_page *page, const char *json, size_t nbytes)
     }
 }
 
+void report_page_note(report_page *page, const char *text)
+{
+    const size_t nbytes = strlen(text) + 1;
+    if (page->path == NULL)
+        return;
+    flockfile(stderr); /* any thread */
+    char *notes = realloc(page->notes, page->notes_nbytes + nbytes);
+    if (notes != NULL) {
+        memcpy(notes + page->notes_nbytes, text, nbytes);
+        page->notes = notes;
+        page->notes_nbytes += nbytes;
+    }
+    funlockfile(stderr);
+}
+
 /* Returns errno. */
 static int publish(report_page *page)
 {
@@ -133,6 +148,7 @@ bool report_page_finish(report_page *page, bool is_whole)
     if (!done && page->temporary != NULL)
         unlink(page->temporary);
     free(page->temporary);
+    free(page->notes);
     *page = (report_page){0};
     return done;
 }

@@ -111,7 +111,7 @@ function svg(width, height, rects) {
 
 /* One bar of shares, and the same as a table. */
 function shares(title, parts, ...after) {
-    const all = parts.reduce((sum, part) => sum + part.bytes, 0), colour = at => `var(--bar${at % 4 === 0 ? '' : at % 4 + 1})`;
+    const all = parts.reduce((sum, part) => sum + part.bytes, 0), colour = at => `var(--bar${at % 8 === 0 ? '' : at % 8 + 1})`;
     const count = part => [['tensor', part.tensors], ['object', part.objects]].filter(([, n]) => n > 0).map(([word, n]) => plural(n, word)).join(', ');
     section(title,
         make('div', {class: 'track', 'aria-hidden': 'true'}, ...parts.map((part, at) => make('i', {style: `width:${all > 0 ? 100 * part.bytes / all : 0}%;background:${colour(at)}`}))),

@@ -18,33 +18,110 @@ function allNames(f, key, label) {
         all.length > PRINTED ? make('p', {}, `and ${number(all.length - PRINTED)} more, see --json`) : null);
 }
 
+const SEVERITIES = ['error', 'warning', 'note'];
+const severe = (a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity);
+const nameOf = path => path.split('/').pop();
+
+/* The file of a finding; that of another finding if the message alone names it. */
+function fileOf(f) {
+    const other = f.path ? undefined : report.findings.find(one => one.path && f.message.includes(`'${nameOf(one.path)}'`));
+    return f.path ?? other?.path ?? report.source.path;
+}
+
+/* verify: the most severe finding with a next step about the same file; only its step comes first. */
+const leaderOf = f => report.findings.slice().sort(severe).find(one => one.next && fileOf(one) === fileOf(f)) ?? f;
+
+function nextStep(f) {
+    const leader = report.command === 'verify' ? leaderOf(f) : f;
+    if (!f.next || leader === f || leader.next === f.next)
+        return f.next ? prose(f.next) : '';
+    return make('span', {class: 'soft'}, `After the step of ${leader.finding}, if this remains: `, prose(f.next));
+}
+
 function findings() {
-    const order = ['error', 'warning', 'note'], all = take('findings').slice().sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity)).filter(f => !isFailure(f) || f.files || f.tensors);
+    const order = SEVERITIES, all = take('findings').slice().sort(severe).filter(f => !isFailure(f) || f.files || f.tensors);
     if (all.length > 0)
         table('Findings', all, [
             {title: 'severity', cell: f => make('strong', {class: f.severity}, f.severity), key: f => order.indexOf(f.severity), first: true},
             {title: 'finding', cell: f => make('code', {}, f.finding), key: f => f.finding},
-            {title: 'message and place', cell: f => make('div', {}, prose(f.message), line('tensor', f.tensor && parted(f.tensor)), line('file', f.path && parted(f.path)),
+            {title: 'message and place', cell: f => make('div', {}, prose(f.message), line('tensor', f.tensor && parted(f.tensor)), line(f.path === report.source.path ? 'checkpoint' : 'file', f.path && parted(f.path)),
                 line('offset', f.offset === undefined ? '' : `byte ${number(f.offset)}`), line('expected', f.expected), line('found', f.found), allNames(f, 'files', 'file'), allNames(f, 'tensors', 'tensor')), wide: true, bare: true},
-            {title: 'next step', cell: f => f.next ? prose(f.next) : '', wide: true}]);
-}
-
-/* Commands and calls as they are typed, and sentences. */
-function next() {
-    const all = take('next'), isTyped = text => /^(fsdpck|python|torch|import|from|\w+ = )/.test(text) || text.includes('\n'), commands = all.filter(isTyped), said = all.filter(text => !isTyped(text));
-    if (all.length > 0)
-        section('Next', said.length > 0 ? list(said) : null, commands.length > 0 ? make('pre', {}, commands.join('\n')) : null);
+            {title: 'next step', cell: nextStep, wide: true}]);
 }
 
 /* A sentence, and the command that it announces. */
 const typed = (text, command) => text === undefined ? [] : [make('p', {}, text), make('pre', {}, command)];
 
+/* Notes of the run, as on standard error. */
+function remarks() {
+    const all = take('remarks') || [];
+    if (all.length > 0)
+        section('Notes of the run', list(all.map(sentence)));
+}
+
+/* The next step of each file, the most severe first; files with the same step together. */
+function advice() {
+    const worst = report.findings.slice().sort(severe)[0]?.severity, files = new Map();
+    for (const f of worst === 'note' ? [] : report.findings.filter(one => one.severity === worst && one.next)) {
+        const step = leaderOf(f).next, names = files.get(step) ?? files.set(step, new Set()).get(step);
+        if (fileOf(f) !== report.source.path)
+            names.add(fileOf(f));
+    }
+    return [...files].map(([step, names]) => names.size === 0 ? step : `${some([...names].map(name => `'${name}'`))}: ${step}`);
+}
+
+/* A folder of a training step, in that of the run. */
+function latestOf(path) {
+    const at = path.replace(/\/+$/, '').lastIndexOf('/'), name = path.replace(/\/+$/, '').slice(at + 1);
+    return /\d/.test(name) && !/\.(safetensors|pt|pth|bin|ckpt|h5|hdf5)$/.test(name) ? typed('To find the newest complete checkpoint of the run:', `fsdpck latest ${quoted(at > 0 ? path.slice(0, at) : at === 0 ? '/' : '.')}`) : [];
+}
+
+/* The command of this run of verify without a page, at a level that reads all bytes. */
+function again() {
+    const level = report.level === 'numeric' ? 'numeric' : 'checksum', words = (report.arguments || []).slice(1), rest = [];
+    for (let at = 0; at < words.length; at++) {
+        if (words[at] === '--html' || words[at] === '--level')
+            at++;
+        else if (!/^--(html|level)=/.test(words[at]))
+            rest.push(quoted(words[at]));
+    }
+    return ['fsdpck verify --level', level, ...rest].join(' ');
+}
+
+/* verify with an error or a warning: the steps, the check after them, and an older checkpoint. */
+function afterErrors() {
+    const steps = report.command === 'verify' && !report.error.message ? advice() : [];
+    if (steps.length === 0)
+        return [];
+    return [list(steps), ...typed('To check the result:', again()), ...(report.findings.some(f => f.severity === 'error') ? latestOf(report.source.path || '') : [])];
+}
+
+/* diff that failed: a check of the side that could not be read. */
+function afterDiff() {
+    const path = report.failed_side === 'A' ? report.source.path : report.failed_side === 'B' ? report.against : undefined;
+    return path && report.verdict === 'findings' ? typed(`To find out what is wrong with ${report.failed_side}:`, `fsdpck verify ${quoted(path)}`) : [];
+}
+
+/* A plan whose warnings have next steps: these come before the command, which would run it as it is. */
+function beforePlan() {
+    const steps = report.dry_run || report.command === 'layout' ? [...new Set(report.findings.filter(f => f.severity === 'warning' && f.next).map(f => f.next))] : [];
+    return steps.length === 0 ? [] : [make('p', {}, 'First, because of the warnings:'), list(steps), make('p', {}, 'To run it as it is:')];
+}
+
+/* Commands and calls as they are typed, and sentences. */
+function next() {
+    const all = take('next'), isTyped = text => /^(fsdpck|python|torch|import|from|\w+ = )/.test(text) || text.includes('\n'), commands = all.filter(isTyped), said = all.filter(text => !isTyped(text));
+    const lead = [...afterErrors(), ...beforePlan()], isSpared = report.command === 'verify' && commands.length > 0;
+    if (all.length + lead.length > 0)
+        section('Next', ...lead, isSpared ? make('p', {}, 'To save the model alone:') : null, said.length > 0 ? list(said) : null, commands.length > 0 ? make('pre', {}, commands.join('\n')) : null, ...afterDiff());
+}
+
 function untested() {
     const text = take('not_seen'), sampled = take('sampled'), stopped = take('out_of_time'), deeper = {quick: 1, structure: 1, coverage: 1, checksum: 2}[report.level];
     const isOpen = report.source.format !== undefined, on = quoted(report.source.path || '');
-    const more = !isOpen || deeper === undefined ? [] : deeper === 1 ? ['To read all bytes and compare their checksums:', `fsdpck verify --level checksum ${on}`] : ['To look for NaN too:', `fsdpck verify --level numeric ${on}`];
+    const more = !isOpen || deeper === undefined ? [] : deeper === 1 ? ['To read all bytes and compare their checksums:', `fsdpck verify --level checksum ${on}`] : ['To look for NaN too:', `fsdpck verify --level numeric ${on}`], rest = sampled || stopped ? ['To read all of it:', `fsdpck verify --level ${report.level} ${on}`] : [];
     if (text)
-        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), ...typed(...more));
+        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), ...typed(...rest), ...typed(...more));
 }
 
 function unchecked() {

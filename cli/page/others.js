@@ -47,6 +47,7 @@ function contentsOfPage() {
 header();
 failure();
 findings();
+remarks();
 next();
 average();
 nearness();

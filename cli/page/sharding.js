@@ -19,18 +19,23 @@ function balance() {
                   ['padding of all ranks', report.counts.padding_bytes === undefined || k.sum === undefined ? '' : `${bytes(report.counts.padding_bytes)} (${percent(report.counts.padding_bytes, k.sum + report.counts.padding_bytes)} of their memory)`]]);
 }
 
+/* inspect counts what the files of a rank store, the others what a rank holds. */
+const RANKS = report.command === 'inspect' ? ['Bytes of tensors in the files of each rank', 'A tensor that several ranks hold counts where it is stored: often on one of them.']
+    : ['Bytes of tensors that each rank holds', 'In memory after loading: a replicated tensor counts on each rank that holds it.'];
+
 function ranks() {
+    const [title, meaning] = RANKS, explains = make('p', {class: 'soft'}, meaning);
     const all = take('bytes_per_rank') || [], most = all.reduce((a, b) => Math.max(a, b), 0), least = balance();
     const advice = padded() === '' ? null : make('p', {}, prose('The shards are small: sharding each tensor over fewer ranks reduces the padding, for example with --mesh dp_replicate=R,dp_shard=S.'));
     if (all.length === 0 && least !== null)
-        section('Bytes per rank', least, advice);
+        section(title, explains, least, advice);
     if (all.length > 16)
-        section('Balance', columns(all, most), make('div', {class: 'ends soft'}, make('span', {}, 'rank 0'), make('span', {}, `tallest: ${bytes(most)}`), make('span', {}, `rank ${number(all.length - 1)}`)), least, advice);
+        section('Balance', explains, columns(all, most), make('div', {class: 'ends soft'}, make('span', {}, 'rank 0'), make('span', {}, `tallest: ${bytes(most)}`), make('span', {}, `rank ${number(all.length - 1)}`)), least, advice);
     if (all.length > 0)
-        table('Bytes per rank', all.map((n, rank) => ({rank, n, name: String(rank)})), [
+        table(title, all.map((n, rank) => ({rank, n, name: String(rank)})), [
             {title: 'rank', cell: r => String(r.rank), key: r => r.rank, number: true},
             {title: 'bytes', cell: r => bytes(r.n), key: r => r.n, number: true},
-            {title: `of ${bytes(most)}`, cell: r => bar(r.n, most), bar: true}], {first: all.length > 16 ? 8 : ROWS, before: least !== null && all.length <= 16 ? [least, advice].filter(Boolean) : []});
+            {title: `of ${bytes(most)}`, cell: r => bar(r.n, most), bar: true}], {first: all.length > 16 ? 8 : ROWS, before: all.length > 16 ? [] : [explains, least, advice].filter(Boolean)});
 }
 
 /* layout: what a GPU needs, and on which assumptions. */

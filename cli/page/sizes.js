@@ -24,9 +24,16 @@ const SIZES = {
 function sizes(c) {
     const all = (SIZES[WRITES ? 'write' : report.command] || []).filter(([key]) => c[key] !== undefined && (c[key] > 0 || key === 'bytes_read'));
     const one = (key, label, meaning) => [label, make('span', {}, make('strong', {}, bytes(c[key])), make('span', {class: 'soft'}, `: ${meaningOf(key, meaning)}`))];
+    const pairs = all.flatMap(row => [one(...row), ...(row[0] === 'bytes_written' ? restOf(c) : [])]);
     if (all.length > 0)
-        section('Sizes', make('dl', {class: 'sizes'}, ...all.map(row => one(...row)).map(([label, value]) => make('div', {}, make('dt', {}, label), make('dd', {}, value)))));
+        section('Sizes', make('dl', {class: 'sizes'}, ...pairs.map(([label, value]) => make('div', {}, make('dt', {}, label), make('dd', {}, value)))));
     return all.map(([key]) => key);
+}
+
+/* What the output files have besides the tensors; after a cast, the bytes of the tensors are not known. */
+function restOf(c) {
+    const rest = (c.bytes_written ?? 0) - (c.out_bytes ?? 0), text = 'output files without the tensors counted once: further copies of tensors that several ranks store, headers, objects and padding';
+    return WRITES && rest > 0 && !(c.cast > 0) ? [['rest of the output files', make('span', {}, make('strong', {}, bytes(rest)), make('span', {class: 'soft'}, `: ${text}`))]] : [];
 }
 
 /* A plan has not read or written. */
@@ -37,8 +44,8 @@ function meaningOf(key, meaning) {
 
 /* Labels that depend on the report. */
 function counts() {
-    const c = take('counts'), done = sizes(c), entries = Object.entries(c).filter(([key, n]) => !done.includes(key) && typeof n === 'number' && (n > 0 || (WRITES && key === 'left_out')));
+    const c = take('counts'), isOpen = report.source.format !== undefined || report.command !== 'verify', done = isOpen ? sizes(c) : [], entries = Object.entries(c).filter(([key, n]) => !done.includes(key) && typeof n === 'number' && (n > 0 || (WRITES && key === 'left_out')));
     LABELS.left_out = WRITES ? 'tensors left out' : 'other data';
-    if (entries.length > 0)
+    if (entries.length > 0 && isOpen)
         section('Counts', counted2(entries));
 }

@@ -15,13 +15,18 @@ function histogram(t) {
     return svg(4 * t.exponents.length, height, t.exponents.map((n, at) => [4 * at, height - height * n / most, 3, height * n / most]));
 }
 
+const elements = t => t.shape.reduce((all, n) => all * n, 1);
+/* Of a sample, or after --max-duration: a tensor may have no elements that were read. */
+const isUnread = t => t.looked_at === 0 && elements(t) > 0;
+const unlessUnread = text => t => isUnread(t) ? '' : text(t);
+
 const STATISTICS = [
-    {title: 'mean', cell: t => figure(t.mean), key: t => t.mean, number: true},
+    {title: 'mean', cell: t => figure(t.mean), key: t => t.mean ?? -Infinity, number: true},
     {title: 'std', cell: t => t.variance === undefined ? '' : figure(Math.sqrt(t.variance)), key: t => t.variance, number: true},
     {title: 'min', cell: t => figure(t.min), key: t => t.min, number: true}, {title: 'max', cell: t => figure(t.max), key: t => t.max, number: true},
-    {title: 'NaN', cell: t => number(t.nan), key: t => t.nan, number: true}, {title: 'infinite', cell: t => number(t.inf), key: t => t.inf, number: true},
-    {title: 'zeros', cell: t => percent(t.zeros, t.looked_at), key: t => t.zeros / t.looked_at, number: true},
-    {title: 'exponents, 2^', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `${t.exponent_least} to ${t.exponent_least + t.exponents.length - 1}` : '')), minor: true}];
+    {title: 'NaN', cell: unlessUnread(t => number(t.nan)), key: t => t.nan, number: true}, {title: 'infinite', cell: unlessUnread(t => number(t.inf)), key: t => t.inf, number: true},
+    {title: 'zeros', cell: unlessUnread(t => percent(t.zeros, t.looked_at)), key: t => t.zeros / (t.looked_at || 1), number: true},
+    {title: 'exponents, 2^', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `${t.exponent_least} to ${t.exponent_least + t.exponents.length - 1}` : '')), wide: true}];
 
 function tensors() {
     const every = take('tensors'), statistics = take('statistics'), largest = take('largest'), all = every || statistics || largest || [], most = all.reduce((n, t) => Math.max(n, t.bytes || 0), 0);
@@ -39,13 +44,13 @@ function tensors() {
         columns.push({title: 'layout', cell: t => t.layout || t.placements, key: t => t.layout || t.placements});
     }
     if (has('chunks'))
-        columns.push({...counted('chunks', t => t.chunks), minor: true});
+        columns.push(counted('chunks', t => t.chunks));
     if (has('first_piece'))
         columns.push({title: 'first shard', cell: t => shape(t.first_piece), nowrap: true}, {title: 'picture of the shards', cell: cuts, minor: true}, counted('shards', t => t.pieces), counted('empty shards', t => t.empty_pieces));
     if (has('tied_to'))
         columns.push({title: 'same as', cell: t => t.tied_to ? parted(t.tied_to) : '', wide: true});
     if (has('looked_at'))
-        columns.push(...STATISTICS);
+        columns.push(...(all.some(t => t.looked_at < elements(t)) ? [{title: 'read', cell: t => isUnread(t) ? 'not read' : percent(t.looked_at, elements(t)), key: t => t.looked_at / (elements(t) || 1), number: true}] : []), ...STATISTICS);
     table(every || statistics ? 'Tensors' : 'Largest tensors', all, columns);
 }
 

@@ -5,9 +5,10 @@ const WRITES = ['consolidate', 'reshard', 'average'].includes(report.command);
 function problems() {
     const count = severity => report.findings.filter(one => one.severity === severity).length, c = report.counts;
     const errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
+    const found = first?.found && report.source.format === undefined ? ` Found: ${first.found}.` : '';
     const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
-    const at = first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
-    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? sentence(`${numbers}: ${message}`) : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}`};
+    const at = report.source.format === undefined ? first?.path || first?.tensor : first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
+    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}${found}`};
 }
 
 const sentence = text => text === '' ? '' : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
@@ -24,8 +25,8 @@ const isUsage = () => report.error.status === 'usage';
 function failed() {
     if (isUsage())
         return ['warning', 'Not run', `${sentence(report.error.message)} The checkpoint was not examined.`];
-    const e = report.error, path = e.path && !e.message.includes(e.path) ? `'${e.path}': ` : '';
-    return ['error', 'Failed', `${path}${e.message}.${WRITES ? ' No output was written.' : ''}`];
+    const e = report.error, path = e.path && !e.message.includes(e.path) ? `'${e.path}': ` : '', side = report.failed_side;
+    return ['error', 'Failed', `${side ? `${side} could not be read: ` : ''}${path}${e.message}.${e.found ? ` Found: ${e.found}.` : ''}${WRITES ? ' No output was written.' : report.command === 'diff' ? ' There is no result of the comparison.' : ''}`];
 }
 
 /* Errors of verify that leave the model as it is: it can be saved. */
@@ -87,7 +88,7 @@ function compared() {
     const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}${c.differences > 0 ? '.' : `: ${sentence(report.findings.find(one => one.severity === 'warning')?.message ?? '')}`}` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
     const cast = given('--as'), scope = `${report.part && report.part !== 'all' ? ` Only the ${report.part} parts were compared.` : ''}${cast ? ` A was cast to ${cast} for this.` : ''}${tolerance()}${unlooked()}`;
     if (c.differences > 0)
-        return ['error', 'Different', `${parts.map(sentence).join(' ')}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
+        return ['error', 'Different', `${parts.map(sentence).join(' ')}${c.tensors_compared > 0 && !report.stopped ? ` Equal: ${number(c.tensors_compared - values.length)} of ${plural(c.tensors_compared, 'tensor')} compared.` : ''}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
     return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${scope}${warned}`];
 }
 
@@ -102,10 +103,10 @@ function written() {
     const cast = c.cast > 0 && lost === '' && !report.dry_run ? ` ${plural(c.cast, 'tensor')} cast${given('--dtype') ? ` (${given('--dtype')})` : ''}, no value became infinite.` : '';
     const chosen = ['--part', '--keys', '--exclude'].some(name => given(name) !== undefined), all = !chosen && ['hf', 'safetensors', 'hdf5'].includes(report.format) ? '; --part all includes every tensor, a .pt file everything' : '';
     const left = c.left_out + c.left_out_objects > 0 ? ` Left out: ${[[c.left_out, 'tensor'], [c.left_out_objects, 'object']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(' and ')}${all}.` : '';
-    const warned = p.warnings > 0 ? ` ${p.text}` : '';
+    const warned = p.warnings > 0 ? ` ${p.text}` : '', noted = report.remarks?.length > 0 ? ` ${plural(report.remarks.length, 'note')}: see Notes of the run.` : '';
     if (report.dry_run)
-        return [warned ? 'warning' : 'note', 'Plan', `Nothing was written. The run would write ${out}.${left}${warned}`];
-    return [lost || warned ? 'warning' : 'good', lost || warned ? 'Written, with warnings' : 'Written', `${sentence(out)}${cast}${lost}${left}${warned}`];
+        return [warned ? 'warning' : 'note', 'Plan', `Nothing was written. The run would write ${out}.${left}${warned}${noted}`];
+    return [lost || warned ? 'warning' : 'good', lost || warned ? 'Written, with warnings' : 'Written', `${sentence(out)}${cast}${lost}${left}${warned}${noted}`];
 }
 
 /* Of layout, where a quarter or more is padding. */
@@ -168,27 +169,44 @@ function header() {
                ['run time', report.seconds < 0.1 ? `${Math.max(1, Math.round(report.seconds * 1000))} ms` : `${report.seconds.toFixed(2)} s`]])));
 }
 
+/* Of inspect, a section has all of them. */
+if (report.command !== 'inspect')
+    ['steps', 'against_steps'].forEach(take);
+
 const TERM_KEYS = ['format', 'mesh'];
 
-/* [label, value] of a source. */
-function factsOf(source) {
-    return Object.entries(source).filter(([key]) => key !== 'path' && key !== 'step_source').map(([key, value]) =>
-        [key, TERM_KEYS.includes(key) ? term(value) : key === 'step' ? `${value}${source.step_source ? `, from ${from(source.step_source)}` : ''}` : typeof value === 'number' ? number(value) : String(value)]);
+/* The training step with its record; all of them if they differ, the most reliable first. */
+function stepText(source, steps = []) {
+    const all = steps.length > 0 ? steps : source.step === undefined ? [] : [{step: source.step, source: source.step_source}];
+    const first = all.filter((one, at) => all.findIndex(other => other.step === one.step) === at), text = one => `${one.step}${one.source ? ` (${one.source})` : ''}`;
+    return all.length === 0 ? undefined : first.length > 1 ? `records differ: ${first.map(text).join(', ')}` : text(first[0]);
 }
 
-const from = source => source.startsWith('name of') ? `the ${source}` : source;
+/* [label, value] of a source. */
+function factsOf(source, steps) {
+    const rest = Object.entries(source).filter(([key]) => !['path', 'step', 'step_source'].includes(key)), step = stepText(source, steps);
+    return [...rest.map(([key, value]) => [key, TERM_KEYS.includes(key) ? term(value) : typeof value === 'number' ? number(value) : String(value)]), ...(step === undefined ? [] : [['step', prose(step)]])];
+}
 
 function sourceFacts() {
     const label = key => WRITES || report.command === 'layout' ? `source ${words(key)}` : report.command === 'diff' ? `${words(key)} of A` : words(key);
-    return report.against_source ? [] : factsOf(report.source).map(([key, value]) => [label(key), value]);
+    return report.against ? [] : factsOf(report.source, report.steps).map(([key, value]) => [label(key), value]);
+}
+
+/* diff that failed: what was done on this side. */
+function resultOf(name, source) {
+    if (!report.error.message)
+        return [];
+    return [['result', report.failed_side === name ? make('strong', {class: 'error'}, 'could not be read') : source.format === undefined ? 'not opened' : 'opened']];
 }
 
 /* diff: A and B, one beside the other. */
 function sides() {
-    const b = take('against_source'), all = b === undefined ? [] : [report.source, b].map(one => new Map([['path', parted(one.path)], ...factsOf(one)]));
-    if (b === undefined)
+    const b = take('against_source') ?? {path: report.against}, failed = take('failed_side');
+    if (b.path === undefined || report.source.path === undefined)
         return null;
+    const all = [['A', report.source, report.steps], ['B', b, report.against_steps]].map(([name, one, steps]) => new Map([['path', parted(one.path)], ...resultOf(name, one), ...factsOf(one, steps)]));
     const keys = [...new Set(all.flatMap(one => [...one.keys()]))];
     return make('table', {class: 'sides', 'aria-label': 'A and B'}, make('thead', {}, make('tr', {}, make('td', {}), make('th', {scope: 'col'}, 'A'), make('th', {scope: 'col'}, 'B'))),
-        make('tbody', {}, ...keys.map(key => make('tr', {}, make('th', {scope: 'row'}, make('span', {title: explained(words(key))}, words(key))), ...all.map(one => make('td', {}, one.get(key) ?? 'unknown'))))));
+        make('tbody', {}, ...keys.map(key => make('tr', {}, make('th', {scope: 'row'}, make('span', {title: explained(words(key))}, words(key))), ...all.map(one => make('td', {}, one.get(key) ?? (failed ? '' : 'unknown')))))));
 }

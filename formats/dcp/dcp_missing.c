@@ -5,37 +5,8 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "formats/common/renamed_file.h"
+#include "formats/dcp/dcp_lost.h"
 #include "io/dead_link.h"
-
-#define LOST_NAMED 3u
-
-/* Appends the names of up to LOST_NAMED items in missing files to `text`; returns the total number. */
-static uint64_t list_lost(const dcp_folder *d, const catalogue *cat, const dcp_file_state *states,
-                          text_buf *text)
-{
-    uint64_t lost = 0;
-    uint32_t last = CAT_NONE;
-
-    for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
-        const cat_chunk *c = catalogue_chunk(cat, i);
-        if (c->place == LOCATION_EMPTY || c->tensor == last || !dcp_is_missing(states, c->file))
-            continue;
-        last = c->tensor;
-        if (lost++ < LOST_NAMED)
-            text_printf(text, "%s'%s'", lost > 1 ? ", " : "",
-                        catalogue_name(cat, catalogue_tensor(cat, c->tensor)->name));
-    }
-    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
-        const cat_object *o = catalogue_object(cat, i);
-        if (dcp_is_missing(states, o->file) && lost++ < LOST_NAMED)
-            text_printf(text, "%s'%s'", lost > 1 ? ", " : "", catalogue_name(cat, o->name));
-    }
-    for (size_t i = 0; i < d->repeats.count; i++)
-        if (dcp_is_missing(states, dcp_repeat_at(d, i)->file) && lost++ < LOST_NAMED)
-            text_printf(text, "%s'%s'", lost > 1 ? ", " : "",
-                        dcp_object_name(cat, dcp_repeat_at(d, i)->object));
-    return lost;
-}
 
 /* End of the last blob of a file, which is its size; 0: unknown. */
 static uint64_t size_of_missing(const catalogue *cat, uint32_t file_id)
@@ -108,7 +79,7 @@ fsdpck_status dcp_report_missing(dcp_folder *d, const open_request *req, const c
     }
     if (missing == 0)
         return FSDPCK_OK;
-    const uint64_t nlost = list_lost(d, cat, states, &lost);
+    dcp_lost_describe(d, cat, states, CAT_NONE, &lost);
     const char *other = renamed_file_find(req->probe, size_of_missing(cat, first_id), is_named, d);
     char link_to[300];
     const bool is_dead = dead_link_target(&d->dir, first, link_to, sizeof link_to);
@@ -122,9 +93,7 @@ fsdpck_status dcp_report_missing(dcp_folder *d, const open_request *req, const c
         FAIL(err, BADINPUT, FILE_MISSING, "file '%s' is missing", first);
     error_path(err, d->dir.path);
     error_expected(err, "%zu file%s that the metadata names", nfiles, text_plural(nfiles));
-    error_found(err, "%" PRIu64 " missing, with parts of %" PRIu64 " tensor%s: %s%s", missing,
-                nlost, nlost == 1 ? " or object" : "s and objects",
-                lost.text != NULL ? lost.text : "", nlost > LOST_NAMED ? ", ..." : "");
+    error_found(err, "%" PRIu64 " missing: %s", missing, lost.text != NULL ? lost.text : "");
     set_next(other, first, is_dead ? link_to : NULL, missing, err);
     text_release(&files);
     text_release(&lost);

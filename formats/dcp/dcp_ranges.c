@@ -5,8 +5,11 @@
 #include "base/checked.h"
 #include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
+#include "formats/dcp/dcp_lost.h"
 
 #define WHO_OBJECT DCP_BLOB_OBJECT
+/* Short files whose lost tensors are listed: each needs a pass over the catalogue. */
+#define DESCRIBED 8u
 
 typedef dcp_blob blob;
 
@@ -41,6 +44,17 @@ static uint64_t end_of(const blob *blobs, size_t count)
         if (checked_add(blobs[i].offset_bytes, blobs[i].nbytes, &sum) && sum > end)
             end = sum;
     return end;
+}
+
+/* Adds the whole tensors, and those that are lost in this file, to FILE-SHORT. */
+static void describe_lost(dcp_folder *d, const catalogue *cat, uint32_t file_id, fsdpck_error *err)
+{
+    text_buf lost = {.limit_bytes = 65536};
+    dcp_lost_describe(d, cat, NULL, file_id, &lost);
+    err->found[0] = '\0';
+    error_found(err, "a file of %" PRIu64 " bytes: %s", catalogue_file(cat, file_id)->nbytes,
+                lost.text != NULL ? lost.text : "");
+    text_release(&lost);
 }
 
 /* needed: expected end of the file if its blobs are contiguous; otherwise 0. */
@@ -206,6 +220,7 @@ static fsdpck_status check_sorted(dcp_folder *d, const catalogue *cat, const ope
     blob *blobs = starts == NULL ? NULL : budget_alloc(cat->owner, nblobs * sizeof *blobs, err);
     fsdpck_status st = blobs != NULL ? FSDPCK_OK : FSDPCK_LIMIT, failed = FSDPCK_OK;
     fsdpck_error first = FSDPCK_ERROR_INIT;
+    size_t short_files = 0;
 
     if (st == FSDPCK_OK)
         dcp_blobs_group(cat, false, starts, blobs);
@@ -217,6 +232,8 @@ static fsdpck_status check_sorted(dcp_folder *d, const catalogue *cat, const ope
             check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), f, d, &what);
         if (one == FSDPCK_OK)
             continue;
+        if (d != NULL && what.finding == FSDPCK_FINDING_FILE_SHORT && short_files++ < DESCRIBED)
+            describe_lost(d, cat, f, &what);
         if (req != NULL && open_request_report(req, one, &what)) {
             failed = one;
             first = what;
