@@ -318,6 +318,48 @@ Test(engine_gpu, no_room_on_the_device_or_for_pinned_memory)
     exec_harness_free(w);
 }
 
+/* The checksums of messages are stored before the one wait for all of them. */
+Test(gpu_worker, messages_take_one_wait)
+{
+    enum { NBYTES = 1000, SPAN = 4096 };
+    static const gpu_worker_sum sums[] = {{0, 301, 304}, {512, NBYTES - 301, 1216}};
+    const gpu_worker_out out = {.sums = sums, .sum_count = 2};
+    const uint64_t nbytes = gpu_worker_host_nbytes(SPAN);
+    uint8_t kinds[GPU_KINDS_NBYTES] = {0};
+    uint8_t *buffer, copy[NBYTES];
+    gpu_worker *w;
+    gpu_address device;
+    void *pinned;
+    uint64_t lost;
+    bool intact;
+    new_gpu();
+    const gpu_calls *calls = f.base.calls;
+    cr_assert_eq(calls->host_new(&f.base, nbytes, &pinned, &err), FSDPCK_OK);
+    cr_assert_eq(calls->device_new(&f.base, SPAN, &device, &err), FSDPCK_OK);
+    cr_assert_eq(gpu_worker_new(&f.base, SPAN, SPAN, pinned, kinds, &w, &err), FSDPCK_OK);
+    gpu_worker_set_output(w, device);
+    cr_assert_eq(gpu_worker_begin(w, &err), FSDPCK_OK);
+    cr_assert_eq(gpu_worker_reserve(w, NBYTES, 0, 2, 6, &buffer, &err), FSDPCK_OK);
+    for (unsigned i = 0; i < NBYTES; i++)
+        copy[i] = buffer[i] = (uint8_t)(i * 37 + i / 256);
+    gpu_worker_put_run(w, 0, buffer, 301);
+    gpu_worker_put_run(w, 512, buffer + 301, NBYTES - 301);
+    const uint64_t waits = atomic_load(&f.made[FAKE_WAIT]);
+    cr_assert_eq(gpu_worker_finish(w, &out, &lost, &intact, &err), FSDPCK_OK);
+    cr_assert(intact);
+    cr_assert_eq(atomic_load(&f.made[FAKE_WAIT]), waits + 1);
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t sum;
+        const uint8_t *bytes = copy + (i == 0 ? 0 : 301);
+        memcpy(&sum, fake_device_bytes(&f, device + sums[i].sum_at, sizeof sum), sizeof sum);
+        cr_assert_eq(sum, gpu_sum(bytes, sums[i].nbytes));
+    }
+    gpu_worker_free(w);
+    calls->device_free(&f.base, device);
+    calls->host_free(&f.base, pinned, nbytes);
+    fake_gpu_release(&f);
+}
+
 /* Workers that share them compare each kind once. */
 Test(gpu_worker, a_kind_is_new_once)
 {
