@@ -153,6 +153,34 @@ Test(engine_gpu, fills_bundles)
     exec_harness_free(w);
 }
 
+/* More members than the tile has room for: threads fill them in one pass, and the GPU other tiles. */
+Test(engine_gpu, many_columns_are_read_once)
+{
+    exec_harness *w = exec_harness_new(1, 2);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(600, 480));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(600, 480), &(memory_layout){0});
+    memory_source_seal(&w->source);
+    const uint32_t x = exec_harness_add_target(w, t, "x", DTYPE_FLOAT32);
+    for (uint32_t k = 0; k < 48; k++)
+        exec_harness_add_chunk(w, x, k % 2, BOX(0, 10 * k), BOX(600, 10));
+    const uint32_t y = exec_harness_add_target(w, t, "y", DTYPE_FLOAT32);
+    exec_harness_add_chunk(w, y, 0, BOX(0, 0), BOX(600, 480));
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_harness_place(w, 4096);
+    exec_harness_expect(w);
+    new_gpu();
+    const exec_harness_options o = {.nthreads = 2,
+                                    .memory_nbytes = (uint64_t)64 << 20,
+                                    .tile_nbytes = 1 << 20,
+                                    .gpu = &f.base,
+                                    .gpu_required = true};
+    cr_assert_eq(exec_harness_run(w, &o, NULL), FSDPCK_OK);
+    cr_assert_gt(w->sums.gpu_tiles, 0);
+    cr_assert_float_eq(w->sums.read_amplification, 1, 1e-9);
+    fake_gpu_release(&f);
+    exec_harness_free(w);
+}
+
 Test(engine_gpu, whatever_call_fails_is_the_end_or_left_to_threads)
 {
     exec_harness *w = world(200, false);
