@@ -63,7 +63,7 @@ static inline bool take_fetch(matcher *t, uint32_t *memo)
     return true;
 }
 
-/* Not negative. */
+/* Not negative; nothing is taken where the result is false, so that a tuple does not end there. */
 static inline bool take_int(matcher *t, uint64_t *n)
 {
     const uint8_t *const p = t->p;
@@ -78,14 +78,14 @@ static inline bool take_int(matcher *t, uint64_t *n)
         return true;
     case OP_BININT:
         *n = load_le32(p + 1);
-        t->p += 5;
+        t->p += *n <= INT32_MAX ? 5 : 0;
         return *n <= INT32_MAX;
     case OP_LONG1:
-        if (p[1] == 0 || p[1] > 8)
+        if (p[1] == 0 || p[1] > 8 || (p[1 + p[1]] & 0x80) != 0)
             return false;
         *n = load_le64(p + 2) & UINT64_MAX >> (64 - 8 * p[1]);
         t->p += 2u + p[1];
-        return (t->p[-1] & 0x80) == 0;
+        return true;
     default:
         return false;
     }

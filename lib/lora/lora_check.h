@@ -25,6 +25,8 @@ typedef struct lora_lost {
     uint64_t shared;
     uint64_t unproven; /* result: modules that may be lost, while `layers` is unknown */
     uint32_t first;    /* result: the weight of the first of them, in set->names */
+    uint64_t biases;   /* result: biases that may be lost */
+    uint32_t first_bias;
 } lora_lost;
 
 /* lora_check_config.c: LORA-CONFIG, and LORA-PAIR where the base model has a module that the config names and the
@@ -38,6 +40,14 @@ fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t ow
 bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes);
 /* The first name of a list of target_modules that no module with an adapter has; NULL: none. *count: all such names. */
 const char *lora_unmatched_target(const lora_set *set, const lora_config *config, uint64_t *count);
+
+/* lora_targets.c: a name of modules_to_save for which the adapter has no tensor; NULL: none. Not one that a tensor of the base
+ * model has; base: NULL if it is unknown. */
+const char *lora_unsaved_name(const lora_set *set, const lora_config *config, const catalogue *base);
+/* lora_targets.c: a module of modules_to_save that has one of the two layers of the heads that transformers has for
+ * classification, and lacks the other one, *lacks: "dense"; NULL: none. *nbytes: of its path. */
+const char *lora_half_head(const lora_set *set, const lora_config *config, size_t *nbytes,
+                           const char **lacks);
 
 typedef struct lora_base_counts {
     uint64_t compared, missing; /* modules with and without a weight in the base model */

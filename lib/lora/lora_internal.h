@@ -74,6 +74,26 @@ bool lora_has_unsaved_head(const lora_config *config, const strtab *saved);
  * of the decoder, or the other way round. */
 bool lora_is_other_half(const strtab *stacks, const char *path, size_t nbytes);
 
+/* lora_layers.c: appends a path with '#' for its numbers. Returns the bytes of `path` to the end of the last number. */
+size_t lora_append_template(const char *path, size_t nbytes, text_buf *out);
+/* lora_layers.c: whether the numbers of `a` come before those of `b`; both have one template. */
+bool lora_comes_before(const char *a, const char *b);
+/* The first number of a path, as the layer of a stack of layers. */
+typedef struct lora_layer_number {
+    size_t begin;      /* of the number in the path: what precedes it names the stack */
+    uint64_t layer;    /* UINT64_MAX: larger than any */
+    unsigned nnumbers; /* of the whole path; 0: in no stack */
+} lora_layer_number;
+lora_layer_number lora_first_number(const char *path, size_t nbytes);
+/* lora_layers.c: whether a path without numbers is in the model that has one of the stacks: "bert.embeddings.word_embeddings"
+ * for "bert.encoder.layer.". */
+bool lora_is_outside(const strtab *stacks, const char *path, size_t nbytes);
+
+/* lora_biases.c: biases that the config names and the adapter lacks. saved: names in the base model of tensors that the
+ * adapter replaces; stacks: of its modules. */
+fsdpck_status lora_check_biases(const lora_config_check *check, const strtab *saved,
+                                const strtab *stacks, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* lora_lacking.c: tensors that the config names and the adapter lacks. */
 fsdpck_status lora_check_lacking(const lora_config_check *check,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -31,55 +31,6 @@ static bool is_base(const lacking *s, size_t i)
            (t->role == LORA_ROLE_SAVED && s->of->own > 0 && t->module == LORA_NONE);
 }
 
-/* Appends a path with '#' for its numbers. Returns the bytes of `path` to the end of the last number. */
-static size_t append_template(const char *path, size_t nbytes, text_buf *out)
-{
-    size_t at = 0, begin, end, last = 0;
-    while (lora_name_next(path, nbytes, &at, &begin, &end)) {
-        bool number = end > begin;
-        for (size_t k = begin; k < end; k++)
-            number = number && path[k] >= '0' && path[k] <= '9';
-        text_puts(out, begin > 0 ? "." : "");
-        text_append(out, number ? "#" : path + begin, number ? 1 : end - begin);
-        last = number ? end : last;
-    }
-    return last;
-}
-
-/* Whether the numbers of `a` come before those of `b`; both have one template. */
-static bool comes_before(const char *a, const char *b)
-{
-    size_t i = 0;
-    while (a[i] != '\0' && a[i] == b[i])
-        i++;
-    const size_t x = strcspn(a + i, "."), y = strcspn(b + i, ".");
-    return x != y ? x < y : strcmp(a + i, b + i) < 0;
-}
-
-/* The first number of a path, as the layer of a stack of layers. */
-typedef struct layer_number {
-    size_t begin;      /* of the number in the path: what precedes it names the stack */
-    uint64_t layer;    /* UINT64_MAX: larger than any */
-    unsigned nnumbers; /* of the whole path; 0: in no stack */
-} layer_number;
-
-static layer_number first_number(const char *path, size_t nbytes)
-{
-    layer_number found = {0};
-    size_t at = 0, begin, end;
-    while (lora_name_next(path, nbytes, &at, &begin, &end)) {
-        uint64_t n = 0;
-        size_t k = begin;
-        for (; k < end && path[k] >= '0' && path[k] <= '9'; k++)
-            n = n < UINT64_MAX / 100 ? n * 10 + (uint64_t)(path[k] - '0') : UINT64_MAX;
-        if (end == begin || k < end || found.nnumbers++ > 0)
-            continue;
-        found.begin = begin;
-        found.layer = n;
-    }
-    return found;
-}
-
 /* Of another adapter. "all-linear" does not target embeddings and output projections. */
 static fsdpck_status note_wrapped(lacking *s, const lora_module *m, fsdpck_error *err)
 {
@@ -114,10 +65,10 @@ static fsdpck_status note_place(lacking *s, const lora_module *m, size_t *templa
     const char *path = s->key.text;
     const size_t nbytes = s->key.nbytes;
     s->scratch.nbytes = 0;
-    const size_t layer = append_template(path, nbytes, &s->scratch);
+    const size_t layer = lora_append_template(path, nbytes, &s->scratch);
     RETURN_IF(text_check(&s->scratch, err));
     RETURN_IF(strtab_intern(is_unnamed ? &s->unnamed : &s->places, path, nbytes, &id, err));
-    const layer_number first = first_number(path, nbytes);
+    const lora_layer_number first = lora_first_number(path, nbytes);
     if (first.nnumbers > 0)
         RETURN_IF(strtab_intern(&s->stacks, path, first.begin, &id, err));
     if (layer > 0)
@@ -141,7 +92,7 @@ static fsdpck_status note_module(lacking *s, uint32_t index, fsdpck_error *err)
     if (id == known)
         return vec_add(&s->last, &index, err);
     uint32_t *last = VEC_AT(&s->last, uint32_t, id);
-    if (comes_before(lora_text(s->of->set, lora_module_at(s->of->set, *last)->path),
+    if (lora_comes_before(lora_text(s->of->set, lora_module_at(s->of->set, *last)->path),
                      lora_text(s->of->set, m->path)))
         *last = index;
     return FSDPCK_OK;
@@ -154,14 +105,14 @@ static fsdpck_status others_show(lacking *s, const char *path, size_t nbytes, bo
 {
     *shown = false;
     s->scratch.nbytes = 0;
-    const size_t layer = append_template(path, nbytes, &s->scratch);
+    const size_t layer = lora_append_template(path, nbytes, &s->scratch);
     RETURN_IF(text_check(&s->scratch, err));
     const uint32_t id = strtab_find(&s->templates, s->scratch.text, s->scratch.nbytes);
     if (id == STRTAB_NONE)
         return FSDPCK_OK;
     const lora_module *last = lora_module_at(s->of->set, *VEC_AT(&s->last, const uint32_t, id));
     *shown = strtab_find(&s->layers, path, layer) != STRTAB_NONE ||
-             comes_before(path, lora_text(s->of->set, last->path));
+             lora_comes_before(path, lora_text(s->of->set, last->path));
     return FSDPCK_OK;
 }
 
@@ -175,7 +126,7 @@ static void note_unproven(lacking *s, const char *name, size_t nbytes)
  * Source: transformers 5.23.0 (models/gemma3n: num_kv_shared_layers). */
 static bool has_shared_values(const lacking *s, const char *path, size_t nbytes)
 {
-    const layer_number first = first_number(path, nbytes);
+    const lora_layer_number first = lora_first_number(path, nbytes);
     return s->of->lost != NULL && s->of->lost->shared > 0 &&
            s->of->lost->shared < s->of->lost->layers && first.nnumbers > 0 &&
            first.layer >= s->of->lost->layers - s->of->lost->shared &&
@@ -207,24 +158,12 @@ typedef struct base_place {
     bool is_exact; /* the config names it, unlike "all-linear" */
 } base_place;
 
-/* Outside of layers, in the model that has the stacks of the adapter: "lm_head", "bert.embeddings.word_embeddings" for
- * "bert.encoder.layer.". */
-static bool is_outside(const lacking *s, const char *path, size_t nbytes)
-{
-    const char *dot = memchr(path, '.', nbytes);
-    const size_t n = dot == NULL ? 0 : (size_t)(dot - path) + 1;
-    for (uint32_t i = 0; i < strtab_count(&s->stacks); i++)
-        if (strtab_nbytes(&s->stacks, i) >= n && memcmp(strtab_text(&s->stacks, i), path, n) == 0)
-            return true;
-    return false;
-}
-
 /* Of a place in a layer beside those of the adapter. Files of base models also have layers that predict further tokens: after
  * the others, or in a stack of their own. Places of several numbers, as those of experts, may be one parameter in the model,
  * and "all-linear" does not tell which modules are linear: only those that the adapter has in another place count. */
 static fsdpck_status find_beside(lacking *s, const base_place *p, loss *found, fsdpck_error *err)
 {
-    const layer_number first = first_number(p->path, p->nbytes);
+    const lora_layer_number first = lora_first_number(p->path, p->nbytes);
     *found = LOSS_NONE;
     if (s->of->lost == NULL || s->of->own == 0)
         return FSDPCK_OK;
@@ -232,7 +171,7 @@ static fsdpck_status find_beside(lacking *s, const base_place *p, loss *found, f
     const bool has_stack = strtab_find(&s->stacks, p->path, first.begin) != STRTAB_NONE;
     if (first.nnumbers == 0) {
         *found =
-            p->is_exact && is_outside(s, p->path, p->module_nbytes) ? LOSS_UNPROVEN : LOSS_NONE;
+            p->is_exact && lora_is_outside(&s->stacks, p->path, p->module_nbytes) ? LOSS_UNPROVEN : LOSS_NONE;
         return FSDPCK_OK;
     }
     if ((layers > 0 && first.layer >= layers) || (!has_stack && strtab_count(&s->stacks) > 0)) {
@@ -242,7 +181,7 @@ static fsdpck_status find_beside(lacking *s, const base_place *p, loss *found, f
         return FSDPCK_OK;
     }
     s->scratch.nbytes = 0;
-    (void)append_template(p->path, p->nbytes, &s->scratch);
+    (void)lora_append_template(p->path, p->nbytes, &s->scratch);
     RETURN_IF(text_check(&s->scratch, err));
     const bool is_known =
         strtab_find(&s->templates, s->scratch.text, s->scratch.nbytes) != STRTAB_NONE;
@@ -478,7 +417,7 @@ static fsdpck_status check_all(lacking *s, fsdpck_error *err)
         RETURN_IF(check_saved(s, name, nbytes, err));
     }
     note_lost_head(s);
-    return FSDPCK_OK;
+    return lora_check_biases(s->of, &s->saved, &s->stacks, err);
 }
 
 fsdpck_status lora_check_lacking(const lora_config_check *check, fsdpck_error *err)

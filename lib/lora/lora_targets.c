@@ -94,15 +94,19 @@ static bool is_matched(const lora_set *set, const char *target, size_t nbytes)
     return false;
 }
 
-/* The next name of a list of target_modules at or after *at that no module with an adapter has; NULL: none. */
-static const char *next_unmatched(const lora_set *set, const lora_names *names, uint32_t *at)
+/* The next name of a list of target_modules at or after *at that no module with an adapter has; NULL: none. PEFT adds none to
+ * the modules in one of modules_to_save, such as "classifier.dense", though "all-linear" names them. */
+static const char *next_unmatched(const lora_set *set, const lora_config *config, uint32_t *at)
 {
+    const lora_names *names = &config->target_modules;
     while (names->is_set && !names->is_regex && !names->is_all &&
            *at < strtab_count(&names->texts)) {
         const uint32_t i = (*at)++;
         const size_t nbytes = strtab_nbytes(&names->texts, i);
-        if (nbytes > 0 && !is_matched(set, strtab_text(&names->texts, i), nbytes))
-            return strtab_text(&names->texts, i);
+        const char *name = strtab_text(&names->texts, i);
+        if (nbytes > 0 && !is_matched(set, name, nbytes) &&
+            lora_saved_around(config, name, nbytes, true) == 0)
+            return name;
     }
     return NULL;
 }
@@ -110,9 +114,9 @@ static const char *next_unmatched(const lora_set *set, const lora_names *names, 
 const char *lora_unmatched_target(const lora_set *set, const lora_config *config, uint64_t *count)
 {
     uint32_t at = 0;
-    const char *first = next_unmatched(set, &config->target_modules, &at);
+    const char *first = next_unmatched(set, config, &at);
     *count = first != NULL;
-    while (next_unmatched(set, &config->target_modules, &at) != NULL)
+    while (next_unmatched(set, config, &at) != NULL)
         ++*count;
     return first;
 }
@@ -120,9 +124,9 @@ const char *lora_unmatched_target(const lora_set *set, const lora_config *config
 bool lora_has_unmatched_head(const lora_set *set, const lora_config *config)
 {
     uint32_t at = 0;
-    const char *target = next_unmatched(set, &config->target_modules, &at);
+    const char *target = next_unmatched(set, config, &at);
     while (target != NULL && !lora_is_head(target, strlen(target)))
-        target = next_unmatched(set, &config->target_modules, &at);
+        target = next_unmatched(set, config, &at);
     return target != NULL;
 }
 
@@ -145,6 +149,104 @@ bool lora_has_unsaved_head(const lora_config *config, const strtab *saved)
             !is_saved(config, saved, strtab_text(names, i)))
             return true;
     return false;
+}
+
+static bool has_named(const catalogue *base, const char *name)
+{
+    const size_t n = strlen(name);
+    for (size_t i = 0; base != NULL && i < catalogue_tensor_count(base); i++) {
+        const char *of = catalogue_name(base, catalogue_tensor(base, i)->name), *at = of;
+        while ((at = strstr(at, name)) != NULL && at[n] != '.')
+            at++;
+        if (at != NULL)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the adapter or the base model has a module of this name of modules_to_save. */
+static bool is_there(const lora_config *config, const strtab *saved, const catalogue *base,
+                     const char *name)
+{
+    return is_saved(config, saved, name) || has_named(base, name);
+}
+
+/* PEFT adds both names for tasks of classification; a model has one of these modules. */
+static bool is_other_there(const lora_config *config, const strtab *saved, const catalogue *base,
+                           const char *name)
+{
+    static const char *const names[] = {"classifier", "score"};
+    for (size_t i = 0; i < 2; i++)
+        if (strcmp(name, names[i]) == 0)
+            return is_there(config, saved, base, names[1 - i]);
+    return false;
+}
+
+const char *lora_unsaved_name(const lora_set *set, const lora_config *config, const catalogue *base)
+{
+    const strtab *names = &config->modules_to_save.texts;
+    const char *found = NULL;
+    strtab saved;
+    uint32_t id;
+    strtab_init(&saved, set->names.owner);
+    bool is_whole = !config->ties_tokens && set->has_prefix;
+    for (size_t i = 0; is_whole && i < lora_tensor_count(set); i++) {
+        const uint32_t name = lora_tensor_at(set, i)->base;
+        if (name != LORA_NONE)
+            is_whole = strtab_intern(&saved, strtab_text(&set->names, name),
+                                     strtab_nbytes(&set->names, name), &id, NULL) == FSDPCK_OK;
+    }
+    for (uint32_t i = 0; is_whole && found == NULL && i < strtab_count(names); i++) {
+        const char *name = strtab_text(names, i);
+        if (!is_there(config, &saved, base, name) && !is_other_there(config, &saved, base, name) &&
+            !(base != NULL && lora_is_head(name, strlen(name))))
+            found = name;
+    }
+    strtab_release(&saved);
+    return found;
+}
+
+/* "classifier.dense" and "classifier.out_proj" of RoBERTa and its kin, "classification_head.dense" of BART. */
+static bool has_saved_below(const lora_set *set, const char *path, size_t nbytes, const char *layer)
+{
+    const size_t n = strlen(layer);
+    for (size_t i = 0; i < lora_tensor_count(set); i++) {
+        const char *name = lora_text(set, lora_tensor_at(set, i)->base);
+        if (strncmp(name, path, nbytes) == 0 && strncmp(name + nbytes, layer, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *lora_half_head(const lora_set *set, const lora_config *config, size_t *nbytes,
+                           const char **lacks)
+{
+    static const char *const modules[] = {"classifier", "classification_head"};
+    static const char *const layers[] = {".dense.weight", ".out_proj.weight"};
+    static const char *const names[] = {"dense", "out_proj"};
+    for (size_t i = 0; i < lora_tensor_count(set); i++) {
+        const uint32_t base = lora_tensor_at(set, i)->base;
+        const char *name = lora_text(set, base);
+        const size_t n =
+            base == LORA_NONE
+                ? 0
+                : lora_saved_around(config, name, strtab_nbytes(&set->names, base), false);
+        size_t begin = n;
+        while (begin > 0 && name[begin - 1] != '.')
+            begin--;
+        if (n == 0 || !TEXT_IS_IN(name + begin, n - begin, modules))
+            continue;
+        for (size_t k = 0; k < 2; k++) {
+            const size_t other = strlen(layers[1 - k]) - strlen("weight");
+            if (strncmp(name + n, layers[1 - k], other) != 0 ||
+                has_saved_below(set, name, n, layers[k]))
+                continue;
+            *nbytes = n;
+            *lacks = names[k];
+            return name;
+        }
+    }
+    return NULL;
 }
 
 bool lora_is_other_half(const strtab *stacks, const char *path, size_t nbytes)

@@ -294,6 +294,14 @@ static fsdpck_status stop_at_fault(void *ctx, const fsdpck_error *fault, fsdpck_
     return fault->status;
 }
 
+/* A name of the set in the list, or STRTAB_NONE. */
+static uint32_t find_in_list(const list_maker *k, uint32_t name)
+{
+    return name == LORA_NONE ? STRTAB_NONE
+                             : strtab_find(&k->list->names, lora_text(&k->set, name),
+                                           strtab_nbytes(&k->set.names, name));
+}
+
 static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
 {
     RETURN_IF(find_adapters(k, err));
@@ -304,15 +312,16 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
         RETURN_IF(add_targets(k, err));
     RETURN_IF(list_maker_add_modules(k, err));
     RETURN_IF(check_used(k, err));
-    lora_lost lost = {
-        .layers = k->request->layers, .shared = k->request->shared, .first = LORA_NONE};
+    lora_lost lost = {.layers = k->request->layers,
+                      .shared = k->request->shared,
+                      .first = LORA_NONE,
+                      .first_bias = LORA_NONE};
     RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
                                 stop_at_fault, NULL, err));
     k->request->lost = lost.unproven;
-    k->request->first_lost = STRTAB_NONE;
-    if (lost.first != LORA_NONE)
-        k->request->first_lost = strtab_find(&k->list->names, lora_text(&k->set, lost.first),
-                                             strtab_nbytes(&k->set.names, lost.first));
+    k->request->first_lost = find_in_list(k, lost.first);
+    k->request->lost_biases = lost.biases;
+    k->request->first_lost_bias = find_in_list(k, lost.first_bias);
     return FSDPCK_OK;
 }
 

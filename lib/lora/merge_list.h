@@ -39,6 +39,8 @@ typedef struct merge_request {
     double least_scale, largest_scale;
     uint64_t lost;       /* modules that the adapter may have lost, as `layers` is unknown */
     uint32_t first_lost; /* the weight of the first, in merge_list.names; STRTAB_NONE: unknown */
+    uint64_t lost_biases; /* trained biases that the adapter may have lost */
+    uint32_t first_lost_bias;
 } merge_request;
 
 /* `list` must be initialized and empty; its input 0 becomes `base`. `safe`: products are rounded before they are added,

@@ -13,6 +13,7 @@ void adapter_fit_init(adapter_fit *fit, fsdpck_checkpoint *adapter)
 void adapter_fit_release(adapter_fit *fit)
 {
     text_release(&fit->first);
+    text_release(&fit->first_bias);
     strtab_release(&fit->tied);
 }
 
@@ -42,6 +43,11 @@ static fsdpck_status check_fit(fsdpck_checkpoint *base, merge_inputs *own, merge
     if (st == FSDPCK_OK && r.lost > 0) {
         text_puts(&fit->first, merge_first_lost(&list, &r));
         st = text_check(&fit->first, err);
+    }
+    fit->lost_biases = r.lost_biases;
+    if (st == FSDPCK_OK && r.lost_biases > 0) {
+        text_puts(&fit->first_bias, merge_first_lost_bias(&list, &r));
+        st = text_check(&fit->first_bias, err);
     }
     merge_list_release(&list);
     return st;

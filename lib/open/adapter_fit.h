@@ -10,6 +10,8 @@ typedef struct adapter_fit {
     fsdpck_checkpoint *adapter; /* given; it has an adapter_config.json */
     uint64_t lost;              /* result: modules that the adapter may have lost */
     text_buf first;             /* result: the weight of the first of them */
+    uint64_t lost_biases;       /* result: trained biases that it may have lost */
+    text_buf first_bias;        /* result: the first of them */
     strtab tied;                /* result: names of the adapter that the base model's files lack and its model ties to others */
 } adapter_fit;
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "model/weight_role.h"
 #include "open/checkpoint.h"
+#include "open/lost_beside.h"
 #include "open/model_config.h"
 #include "open/state_files.h"
 
@@ -262,108 +263,6 @@ static bool is_state_alone(const fsdpck_checkpoint *c)
     return true;
 }
 
-/* Whether a folder has the config of an adapter, and no weights. */
-static bool is_adapter_without_weights(const folder *dir, const char *name)
-{
-    static const char *const weights[] = {"adapter_model.safetensors", "adapter_model.bin"};
-    path_kind kind;
-    bool lacks = false;
-    char *config = folder_path_join(name, "adapter_config.json");
-    if (config != NULL)
-        lacks = path_probe(dir, config, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
-    free(config);
-    for (size_t i = 0; lacks && i < sizeof weights / sizeof *weights; i++) {
-        char *path = folder_path_join(name, weights[i]);
-        lacks = path != NULL && path_probe(dir, path, &kind, NULL, NULL) == FSDPCK_OK &&
-                kind == PATH_ABSENT;
-        free(path);
-    }
-    return lacks;
-}
-
-/* PEFT saves each adapter of a model but "default" in a folder of its own. */
-static void warn_adapters(const fsdpck_checkpoint *c, const probe_input *in)
-{
-    enum { ENTRIES_MAX = 1000 };
-    for (size_t i = 0; i < in->entry_count && i < ENTRIES_MAX; i++) {
-        if (!is_adapter_without_weights(&in->dir, in->entries[i]))
-            continue;
-        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
-                 "copy adapter_model.safetensors from where it was saved, or remove the folder",
-                 "'%s/%s' has the config of an adapter, but no weights", in->path, in->entries[i]);
-        return;
-    }
-}
-
-/* Whether a folder has the config of a model, and no file that may have weights, nor a folder with such. */
-static bool is_component_without_weights(const probe_input *around, const char *name)
-{
-    static const char *const ends[] = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".index.json"};
-    probe_input in;
-    char *path = folder_path_join(around->path, name);
-    bool lacks = path != NULL && probe_gather(path, &in, NULL) == FSDPCK_OK;
-    free(path);
-    if (!lacks)
-        return false;
-    lacks = in.is_folder && probe_has_entry(&in, "config.json");
-    for (size_t i = 0; lacks && i < in.entry_count; i++)
-        for (size_t k = 0; lacks && k < sizeof ends / sizeof *ends; k++)
-            lacks = strcmp(in.entries[i], "config.json") == 0 ||
-                    !text_ends_with(in.entries[i], strlen(in.entries[i]), ends[k]);
-    probe_release(&in);
-    return lacks;
-}
-
-/* A pipeline of diffusers: one component is read. */
-static void warn_components(const fsdpck_checkpoint *c, const probe_input *in)
-{
-    for (size_t i = 0; probe_has_entry(in, "model_index.json") && i < in->entry_count; i++)
-        if (is_component_without_weights(in, in->entries[i]))
-            log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
-                     "copy them from where they were saved",
-                     "'%s/%s' has a config.json, but no weights, and '%s' is read alone", in->path,
-                     in->entries[i], c->probe.path);
-}
-
-/* Folder of a module of sentence-transformers that has weights, by its class: "2_Dense". */
-static bool has_module_name(const char *name)
-{
-    static const char *const classes[] = {"_CNN", "_Dense", "_LayerNorm", "_LSTM",
-                                          "_WeightedLayerPooling"};
-    const size_t n = strspn(name, "0123456789");
-    bool has = false;
-    for (size_t i = 0; n > 0 && i < sizeof classes / sizeof *classes; i++)
-        has = has || strcmp(name + n, classes[i]) == 0;
-    return has;
-}
-
-static void warn_modules(const fsdpck_checkpoint *c, const probe_input *in)
-{
-    for (size_t i = 0; probe_has_entry(in, "modules.json") && i < in->entry_count; i++)
-        if (has_module_name(in->entries[i]) && is_component_without_weights(in, in->entries[i]))
-            log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
-                     "copy them from where they were saved",
-                     "'%s/%s' has the config of a module of sentence-transformers, but no weights",
-                     in->path, in->entries[i]);
-}
-
-static void warn_beside(const fsdpck_checkpoint *c)
-{
-    probe_input above;
-    const bool has_adapters = has_adapter_file(c);
-    if (has_adapters && c->entered_from == NULL && c->probe.is_folder)
-        warn_adapters(c, &c->probe);
-    if (c->entered_from == NULL && c->probe.is_folder)
-        warn_modules(c, &c->probe);
-    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
-        return;
-    if (has_adapters)
-        warn_adapters(c, &above);
-    warn_components(c, &above);
-    warn_modules(c, &above);
-    probe_release(&above);
-}
-
 void checkpoint_warn_lost(const fsdpck_checkpoint *c)
 {
     static const char next[] =
@@ -382,7 +281,7 @@ void checkpoint_warn_lost(const fsdpck_checkpoint *c)
         log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
                  "'%s' has files of the optimizer%s, but none of the model", c->path,
                  third ? " and of further state" : "");
-    warn_beside(c);
+    lost_beside_warn(c, has_adapter_file(c));
 }
 
 bool search_has_state_only(const search_result *found)

@@ -120,3 +120,8 @@ const char *merge_first_lost(const merge_list *list, const merge_request *r)
     return r->first_lost == STRTAB_NONE ? "lm_head.weight"
                                         : strtab_text(&list->names, r->first_lost);
 }
+
+const char *merge_first_lost_bias(const merge_list *list, const merge_request *r)
+{
+    return r->first_lost_bias == STRTAB_NONE ? "" : strtab_text(&list->names, r->first_lost_bias);
+}

@@ -28,5 +28,7 @@ fsdpck_status merge_read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, con
 void merge_count_layers(const fsdpck_checkpoint *base, merge_request *requests, size_t count);
 /* The name of the first weight that an adapter may have lost. */
 const char *merge_first_lost(const merge_list *list, const merge_request *r);
+/* Likewise of a bias. */
+const char *merge_first_lost_bias(const merge_list *list, const merge_request *r);
 
 #endif

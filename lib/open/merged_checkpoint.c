@@ -62,6 +62,20 @@ static void warn_lost(const fsdpck_checkpoint *c, const merge_list *list,
                 text_plural(requests[i].lost), merge_first_lost(list, &requests[i]));
 }
 
+static void warn_lost_biases(const fsdpck_checkpoint *c, const merge_list *list,
+                             const merge_request *requests, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (requests[i].lost_biases > 0)
+            log_warn(
+                &c->ctx->log, FSDPCK_FINDING_LORA_PAIR, "check that the adapter is complete",
+                "adapter '%s' lacks %" PRIu64
+                " bias%s of the base model that its config names as trained, the first is '%s'",
+                strtab_text(&list->adapters, requests[i].adapter_name), requests[i].lost_biases,
+                requests[i].lost_biases == 1 ? "" : "es",
+                merge_first_lost_bias(list, &requests[i]));
+}
+
 /* For reports. `list` still has the names. */
 static fsdpck_status note_adapters(fsdpck_checkpoint *c, const merge_list *list,
                                    const merge_request *requests, size_t count, fsdpck_error *err)
@@ -198,8 +212,8 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, merge_inputs *base, merge_r
     list.no_reading = c->remote_files != NULL;
     list.wide = m->wide != 0;
     merged_find_tied(c->base, &list);
-    fsdpck_status st = merged_add_tied(&list, &c->base->cat, requests, count, &base->names, &base->tied,
-                                       &base->tensors.tied, err);
+    fsdpck_status st = merged_add_tied(&list, &c->base->cat, requests, count, &base->names,
+                                       &base->tied, &base->tensors.tied, err);
     base->tensors.inputs = base->names.items;
     base->tensors.count = base->names.count;
     if (st == FSDPCK_OK)
@@ -214,6 +228,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, merge_inputs *base, merge_r
         st = warn_nan(c, &list, err);
     if (st == FSDPCK_OK && group_rank(c->ctx->group) == 0) {
         warn_lost(c, &list, requests, count);
+        warn_lost_biases(c, &list, requests, count);
         merged_warn_tied(c, &list, requests, count);
     }
     if (st == FSDPCK_OK)

@@ -151,7 +151,8 @@ static bool is_shared(const catalogue *c, uint32_t embedding)
 }
 
 fsdpck_status merged_add_tied(const merge_list *list, const catalogue *base,
-                              const merge_request *requests, size_t count, vec *names, strtab *texts, size_t *added, fsdpck_error *err)
+                              const merge_request *requests, size_t count, vec *names,
+                              strtab *texts, size_t *added, fsdpck_error *err)
 {
     tied_names t = {names, texts, VEC_OF(uint32_t, names->owner)};
     fsdpck_status st = FSDPCK_OK;
@@ -217,8 +218,47 @@ static const merge_target *tied_by_config(const merge_list *list)
     return NULL;
 }
 
+static bool replaces_alone(const merge_list *list, const merge_target *t)
+{
+    for (uint64_t k = t->first_step; k < t->first_step + t->step_count; k++) {
+        const merge_step *s = VEC_AT(&list->steps, const merge_step, k);
+        if (s->unties && s->together == MERGE_ALONE)
+            return true;
+    }
+    return false;
+}
+
+/* PEFT trains a copy of "shared", which neither encoder nor decoder uses: they keep the embedding of the base model, and a loader
+ * of the output would give them the copy. Source: PEFT 0.21.2 with T5 of transformers 5.23.0. */
+static fsdpck_status check_shared(const merge_list *list, fsdpck_error *err)
+{
+    static const char *const shared[] = {"shared"};
+    const char *found = NULL, *path;
+    for (size_t i = 0; i < list->targets.count; i++) {
+        const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
+        const char *name = strtab_text(&list->names, t->name);
+        const size_t nbytes = strtab_nbytes(&list->names, t->name);
+        if (lora_copy_path(name, nbytes, &path) > 0)
+            return FSDPCK_OK;
+        if (t->tensor == list->embedding && lora_is_weight_of(name, nbytes, shared, 1) &&
+            replaces_alone(list, t))
+            found = name;
+    }
+    return found == NULL
+               ? FSDPCK_OK
+               : FAIL_WITH(
+                     err, UNSUPPORTED, LORA_TIED,
+                     ("the adapter replaces '%s', but in the trained model the encoder and the "
+                      "decoder keep "
+                      "the embedding of the base model, for which its files have no other name",
+                      found),
+                     (tensor, found), (next, "merge it with PEFT"));
+}
+
 fsdpck_status merged_check_tied(const merge_list *list, fsdpck_error *err)
 {
+    if (list->embedding != CAT_NONE && list->is_certain && !list->is_untold)
+        RETURN_IF(check_shared(list, err));
     if (list->embedding == CAT_NONE || !list->is_certain || list->is_untold ||
         list->head != CAT_NONE || count_targets(list, list->embedding, false) != 1)
         return FSDPCK_OK;

@@ -105,13 +105,25 @@ bool search_is_part_name(const char *name)
     return is_other || is_trainer_part(name);
 }
 
+/* Models beside each other, as trainers of reinforcement learning and of several models name them. */
+static bool is_model_name(const char *name)
+{
+    static const char *const names[] = {"policy",    "value",         "reward",  "reward_model",
+                                        "generator", "discriminator", "teacher", "student"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        is = is || is_numbered(name, names[i]);
+    return is;
+}
+
 /* A folder of these names that accelerate or verl makes holds a checkpoint. One that other scripts make
  * may hold something else, such as a model's configuration: only an empty one is a part. */
 bool search_is_part(const probe_input *in, const char *path)
 {
     const char *name = text_file_name(path);
     return is_trainer_part(name) ||
-           (search_is_part_name(name) && (is_empty(in) || probe_has_entry(in, ".hf_metadata")));
+           (search_is_part_name(name) && (is_empty(in) || probe_has_entry(in, ".hf_metadata"))) ||
+           (is_model_name(name) && is_empty(in));
 }
 
 /* A file of a trainer's state leaves its slot to a checkpoint. */

@@ -5,212 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "manifest/manifest.h"
 #include "open/checkpoint.h"
 #include "open/layer_gaps.h"
 #include "run/config_edit.h"
+#include "run/model_modules.h"
 
 #define CONFIG_NAME    "config.json"
 #define TEMPLATES_NAME "additional_chat_templates"
-/* Real settings and modules have some 100 KB. */
-#define SETTINGS_NBYTES_MAX (UINT64_C(4) << 20)
-
-static bool is_of_model(const char *name)
-{
-    static const char *const names[] = {
-        CONFIG_NAME,
-        "generation_config.json",
-        /* tokenizers */
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "tokenizer.model",
-        "tekken.json",
-        "tiktoken.model",
-        "spiece.model",
-        "spm.model",
-        "spm_char.model",
-        "sentencepiece.model",
-        "sentencepiece.bpe.model",
-        "source.spm",
-        "target.spm",
-        "vocab.json",
-        "vocab.txt",
-        "vocab-src.json",
-        "vocab-tgt.json",
-        "target_vocab.json",
-        "entity_vocab.json",
-        "emoji.json",
-        "byte_maps.json",
-        "word_shape.json",
-        "word_pronunciation.json",
-        "dict.txt",
-        "bpe.codes",
-        "prophetnet.tokenizer",
-        "merges.txt",
-        "normalizer.json",
-        "added_tokens.json",
-        "special_tokens_map.json",
-        "chat_template.jinja",
-        "chat_template.json",
-        /* images, video, audio */
-        "preprocessor_config.json",
-        "processor_config.json",
-        "audio_tokenizer_config.json",
-        "image_processor_config.json",
-        "video_preprocessor_config.json",
-        "feature_extractor_config.json",
-    };
-    return TEXT_IS_IN(name, strlen(name), names) || sidecars_is_versioned_tokenizer(name) ||
-           text_ends_with(name, strlen(name), ".tiktoken");
-}
-
-/* --- Python files --- */
 
 typedef struct module_search {
     sidecars *s;
-    strtab names; /* "modeling_x": to be copied, in the order in which they were found */
+    strtab names; /* of Python files to be copied: "modeling_x" */
 } module_search;
 
-/* A whole file of the folder, which the caller frees. *text is NULL if it cannot be read, or is larger
- * than those that matter. */
-static fsdpck_status read_small(const sidecars *s, const char *name, char **text, size_t *nbytes,
-                                fsdpck_error *err)
-{
-    file f = FILE_CLOSED;
-    *text = NULL;
-    if (model_file_open(&s->dir, name, CACHE_LINKS, &f, NULL) != FSDPCK_OK)
-        return FSDPCK_OK;
-    fsdpck_status st = FSDPCK_OK;
-    if (f.nbytes <= SETTINGS_NBYTES_MAX) {
-        *nbytes = f.nbytes;
-        *text = malloc(*nbytes + 1);
-        st = *text == NULL ? error_set_nomem(err, *nbytes + 1)
-                           : file_read_at(&f, 0, *text, *nbytes, err);
-        if (st == FSDPCK_OK)
-            (*text)[*nbytes] = '\0';
-    }
-    file_abandon(&f);
-    return st;
-}
-
-/* "modeling_x.Class". A class of another repository, "owner/name--modeling_x.Class", is none of the
- * folder. */
-static fsdpck_status add_class(module_search *m, const json_token *t, fsdpck_error *err)
-{
-    uint32_t id;
-    const char *dot = t->kind == JSON_STRING ? memchr(t->text, '.', t->nbytes) : NULL;
-    if (dot == NULL || dot == t->text || memchr(t->text, '/', t->nbytes) != NULL)
-        return FSDPCK_OK;
-    return strtab_intern(&m->names, t->text, (size_t)(dot - t->text), &id, err);
-}
-
-/* The classes in `auto_map` at the top: texts, also in lists. */
-static fsdpck_status find_classes(module_search *m, json_reader *r, fsdpck_error *err)
-{
-    json_token t;
-    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
-    for (;;) {
-        RETURN_IF(json_next(r, &t, err));
-        if (t.kind == JSON_OBJECT_END)
-            return FSDPCK_OK;
-        const bool is_map = json_is(&t, "auto_map");
-        RETURN_IF(json_next(r, &t, err));
-        const unsigned outside = r->depth - (t.kind == JSON_OBJECT || t.kind == JSON_ARRAY);
-        if (!is_map)
-            RETURN_IF(json_skip(r, &t, err));
-        while (is_map && r->depth > outside) {
-            RETURN_IF(json_next(r, &t, err));
-            RETURN_IF(add_class(m, &t, err));
-        }
-    }
-}
-
-/* An unreadable settings file names no class. */
-static fsdpck_status search_settings(module_search *m, const char *name, fsdpck_error *err)
-{
-    char *text;
-    size_t nbytes;
-    json_reader r;
-    fsdpck_error local = FSDPCK_ERROR_INIT;
-    RETURN_IF(read_small(m->s, name, &text, &nbytes, err));
-    if (text == NULL)
-        return FSDPCK_OK;
-    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_MAP_CONFIG);
-    r.takes_python_numbers = true;
-    const fsdpck_status st = find_classes(m, &r, &local);
-    json_reader_release(&r);
-    free(text);
-    if (st != FSDPCK_LIMIT)
-        return FSDPCK_OK;
-    if (err != NULL)
-        *err = local;
-    return st;
-}
-
-/* "from .NAME import" and "import .NAME", as transformers finds the imports of a module. */
-static fsdpck_status add_import(module_search *m, const char *line, size_t nbytes,
-                                fsdpck_error *err)
-{
-    static const char *const words[] = {"from", "import"};
-    uint32_t id;
-    size_t at = 0;
-    while (at < nbytes && (line[at] == ' ' || line[at] == '\t'))
-        at++;
-    for (size_t i = 0; i < 2; i++) {
-        const size_t n = strlen(words[i]);
-        if (nbytes - at <= n || memcmp(line + at, words[i], n) != 0)
-            continue;
-        size_t begin = at + n;
-        while (begin < nbytes && (line[begin] == ' ' || line[begin] == '\t'))
-            begin++;
-        if (begin == at + n || begin == nbytes || line[begin++] != '.')
-            continue;
-        size_t end = begin;
-        while (end < nbytes && strchr(" \t\r.,;#", line[end]) == NULL)
-            end++;
-        if (end > begin)
-            return strtab_intern(&m->names, line + begin, end - begin, &id, err);
-    }
-    return FSDPCK_OK;
-}
-
-static fsdpck_status search_module(module_search *m, const char *name, fsdpck_error *err)
-{
-    char *text;
-    size_t nbytes;
-    RETURN_IF(read_small(m->s, name, &text, &nbytes, err));
-    fsdpck_status st = FSDPCK_OK;
-    for (size_t at = 0; text != NULL && st == FSDPCK_OK && at < nbytes;) {
-        const char *end = memchr(text + at, '\n', nbytes - at);
-        const size_t length = end == NULL ? nbytes - at : (size_t)(end - (text + at));
-        st = add_import(m, text + at, length, err);
-        at += length + 1;
-    }
-    free(text);
-    return st;
-}
-
-/* The names of all Python files to be copied. */
 static fsdpck_status find_modules(module_search *m, const probe_input *in, fsdpck_error *err)
 {
-    text_buf name = {0};
-    fsdpck_status st = FSDPCK_OK;
-    for (size_t i = 0; st == FSDPCK_OK && i < in->entry_count; i++)
-        if (is_of_model(in->entries[i]) &&
-            text_ends_with(in->entries[i], strlen(in->entries[i]), "config.json"))
-            st = search_settings(m, in->entries[i], err);
-    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&m->names); i++) {
-        name.nbytes = 0;
-        text_append(&name, strtab_text(&m->names, i), strtab_nbytes(&m->names, i));
-        text_puts(&name, ".py");
-        st = text_check(&name, err);
-        if (st == FSDPCK_OK && probe_has_entry(in, name.text))
-            st = search_module(m, name.text, err);
-    }
-    text_release(&name);
-    return st;
+    return model_modules_find(&m->s->dir, in->entries, in->entry_count, &m->names, err);
 }
 
 /* --- the list --- */
@@ -294,8 +106,9 @@ static fsdpck_status edit_config(sidecars *s, const like_output *l, const catalo
 static bool is_wanted(const module_search *m, const char *name)
 {
     const size_t n = strlen(name);
-    return is_of_model(name) || (text_ends_with(name, n, ".py") &&
-                                 strtab_find(&m->names, name, n - strlen(".py")) != STRTAB_NONE);
+    return model_modules_is_of_model(name) ||
+           (text_ends_with(name, n, ".py") &&
+            strtab_find(&m->names, name, n - strlen(".py")) != STRTAB_NONE);
 }
 
 static fsdpck_status add_file(module_search *m, const char *name, const char *of, const logger *log,

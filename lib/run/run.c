@@ -405,6 +405,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
         RETURN_IF(like_output_check(&r->like, &r->to, r->src, err));
         RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));
     }
+    RETURN_IF(run_warn_modules(r, err));
     RETURN_IF(manifest_files_check_run(r, err));
     /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));

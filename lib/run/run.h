@@ -112,6 +112,8 @@ fsdpck_status run_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_find_sidecars(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After run_select: config.json of a copy with the dtype of the output. */
 fsdpck_status run_edit_config(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* MODULE-LOST: Python files that the copied settings name and the output lacks. */
+fsdpck_status run_warn_modules(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The writer sets the locations of r->to. */
 fsdpck_status run_lay_out(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,4 +1,7 @@
 /* run_sidecars.c: which small files a run copies beside the weights. */
+#include <inttypes.h>
+
+#include "run/model_modules.h"
 #include "run/run.h"
 
 static sidecars_policy choose_sidecars_policy(const run *r)
@@ -57,4 +60,21 @@ fsdpck_status run_edit_config(run *r, fsdpck_error *err)
     if (r->like.base != NULL || r->src->extract != NULL || (!unquantize && !recast))
         return FSDPCK_OK;
     return sidecars_edit_config(&r->side, recast ? usual_dtype(&r->to.cat) : NULL, unquantize, err);
+}
+
+fsdpck_status run_warn_modules(run *r, fsdpck_error *err)
+{
+    text_buf list = {0};
+    uint64_t lost = 0;
+    if (!r->writer->of_model || !r->side.flat || !sidecars_has(&r->side, "config.json") ||
+        r->side.dir.fd < 0)
+        return FSDPCK_OK;
+    const fsdpck_status st = model_modules_lost(&r->side.dir, &list, &lost, err);
+    if (st == FSDPCK_OK && lost > 0)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MODULE_LOST, "",
+                 "output lacks %" PRIu64 " Python file%s of the model, which the folder of "
+                 "config.json lacks too: %s",
+                 lost, text_plural(lost), list.text);
+    text_release(&list);
+    return st;
 }

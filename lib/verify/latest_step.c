@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/lost_beside.h"
 #include "open/numbered_files.h"
 #include "open/open_fail.h"
 #include "open/pointer_file.h"
@@ -118,14 +119,25 @@ static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found
     return any ? FSDPCK_OK : none.status;
 }
 
+static void warn_lost_models(const probe_input *in, const search_result *found, const logger *log)
+{
+    bool has_model = false;
+    for (size_t i = 0; !has_model && i < found->count; i++)
+        has_model = lost_beside_is_model(found->paths[i], in->path);
+    if (has_model)
+        lost_beside_warn_models(in, log);
+}
+
 /* Beside the checkpoints below the candidate. is_several: otherwise the one was opened with the folder. */
-static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path, bool is_several,
+static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
+                                        const search_result *found, bool is_several,
                                         const fsdpck_latest_options *o, fsdpck_error *err)
 {
     probe_input in;
     RETURN_IF(probe_gather(path, &in, err));
     if (is_several)
         numbered_files_warn_folder(&in, NULL, NULL, &ctx->log);
+    warn_lost_models(&in, found, &ctx->log);
     fsdpck_status st =
         trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
@@ -168,7 +180,7 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
         return search_fail_state_only(found, c->path, err);
     if (st != FSDPCK_OK)
         RETURN_IF(check_found(ctx, found, o, state, err));
-    RETURN_IF(check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err));
+    RETURN_IF(check_state_beside(ctx, c->path, found, st != FSDPCK_OK, o, err));
     return check_pointer(c->path, found, err);
 }
 

@@ -78,6 +78,31 @@ static void report_unmatched(fsdpck_verify *v, const lora_set *set, const lora_c
     findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 
+/* Of modules_to_save, which the base model need not have: "classifier". base: NULL without --like. */
+static void report_unsaved(fsdpck_verify *v, const lora_set *set, const lora_config *config,
+                           const fsdpck_checkpoint *base)
+{
+    size_t nbytes;
+    const char *lacks, *name = lora_unsaved_name(set, config, base == NULL ? NULL : &base->cat);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (name != NULL) {
+        FAIL_WITH(&what, BADINPUT, LORA_PAIR,
+                  ("modules_to_save has a name for which the adapter has no tensor"),
+                  (path, v->src->path), (expected, "a module '...%s'", name), (found, "none"),
+                  (next, "check that the adapter is complete, and that its model has this module"));
+        findings_report_as(&v->found, FINDING_WARNING, &what);
+    }
+    name = lora_half_head(set, config, &nbytes, &lacks);
+    if (name == NULL)
+        return;
+    FAIL_WITH(&what, BADINPUT, LORA_PAIR,
+              ("module '%.*s' of modules_to_save has no weight of its layer '%s'", (int)nbytes,
+               name, lacks),
+              (path, v->src->path), (tensor, name),
+              (next, "save the adapter again: a loader gives this layer random values"));
+    findings_report_as(&v->found, FINDING_WARNING, &what);
+}
+
 /* With the config beside the weights, which is that of the only adapter. v: NULL outside of verify. */
 static fsdpck_status check_with_config(fsdpck_checkpoint *src, fsdpck_verify *v, lora_set *set,
                                        lora_found_fn found, void *ctx, fsdpck_error *err)
@@ -99,8 +124,10 @@ static fsdpck_status check_with_config(fsdpck_checkpoint *src, fsdpck_verify *v,
         st = check_each(src, set, has_config ? &config : NULL, found, ctx, err);
     else if (err != NULL)
         *err = what;
-    if (st == FSDPCK_OK && has_config && v != NULL && v->options.like == NULL)
+    if (st == FSDPCK_OK && has_config && v != NULL && v->options.like == NULL) {
         report_unmatched(v, set, &config);
+        report_unsaved(v, set, &config, NULL);
+    }
     lora_config_release(&config);
     adapter_source_release(&from);
     return st;
@@ -139,6 +166,16 @@ static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, adapte
                   (path, v->src->path), (tensor, fit->first.text),
                   (next, "check that the adapter is complete, and give a --like folder whose "
                          "config.json has num_hidden_layers"));
+        findings_report_as(&v->found, FINDING_WARNING, &lost);
+    }
+    if (st == FSDPCK_OK && fit->lost_biases > 0) {
+        fsdpck_error lost = FSDPCK_ERROR_INIT;
+        FAIL_WITH(&lost, BADINPUT, LORA_PAIR,
+                  ("the adapter lacks %" PRIu64
+                   " bias%s of the base model that its config names as trained",
+                   fit->lost_biases, fit->lost_biases == 1 ? "" : "es"),
+                  (path, v->src->path), (tensor, fit->first_bias.text),
+                  (next, "check that the adapter is complete"));
         findings_report_as(&v->found, FINDING_WARNING, &lost);
     }
     if (st != FSDPCK_LIMIT && st != FSDPCK_CANCELLED && st != FSDPCK_IO)
@@ -184,11 +221,12 @@ static fsdpck_status check_like(fsdpck_verify *v, const lora_set *set, const lor
                         (!has_named && v->found.counts[FINDING_ERROR] == 0);
     if (st == FSDPCK_OK && what.status == FSDPCK_BADINPUT && is_new)
         report(v, &what, NULL);
+    if (st == FSDPCK_OK && config != NULL)
+        report_unsaved(v, set, config, base);
     return st;
 }
 
-fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
-                                  fsdpck_error *err)
+fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base, fsdpck_error *err)
 {
     lora_set set;
     lora_config config = {0};

@@ -58,6 +58,8 @@ fsdpck_status adapters_check(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUS
 /* A folder of PEFT against the weights of its base model (LORA-SHAPE). */
 fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* MODULE-LOST: verify_modules.c. */
+fsdpck_status verify_modules(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ZERO-STEP. */
 void verify_steps(fsdpck_verify *v);
 /* Reports faults of what Megatron-Core writes beside the tensors. */

@@ -166,3 +166,52 @@ def case_merge_lost_list(setting):
             done, out = run_merge(setting, setting.path(name), "never", [setting.path("lost")], expected=BAD_INPUT)
             check("LORA-PAIR" in done.stderr and ".mlp.experts." in done.stderr, done.stderr)
             check_nothing_at(out)
+
+
+def make_qwen2():
+    _, transformers = import_peft()
+    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**{**SIZES, "num_hidden_layers": 2}))
+
+
+@case(first=(2, 15))
+def case_merge_lost_biases(setting):
+    """Each trained bias, and all of them: PEFT's file has those that fsdpck expects, and no other."""
+    for bias in ("all", "lora_only"):
+        torch.manual_seed(2)
+        base = make_qwen2()
+        source = setting.path("base")
+        base.save_pretrained(source)
+        _, truth = make_adapter(setting, "ad", base, {"target_modules": ["q_proj", "up_proj"], "bias": bias})
+        done = setting.run("verify", truth, "--like", source)
+        check("LORA" not in done.stdout, bias + ": " + done.stdout)
+        trained = [key for key in load_file(os.path.join(truth, FILE)) if key.endswith(".bias")]
+        check(len(trained) == (6 if bias == "all" else 2), str(trained))
+        for key in trained:
+            save_without(truth, setting.path("lost"), [key])
+            found = setting.run("verify", setting.path("lost"), "--like", source, expected=1)
+            check("LORA-PAIR" in found.stdout, found.stdout)
+            _, out = run_merge(setting, source, "never", [setting.path("lost")], expected=BAD_INPUT)
+            check_nothing_at(out)
+        save_without(truth, setting.path("lost"), trained)
+        found = setting.run("verify", setting.path("lost"), "--like", source)
+        check("lacks %d biases" % len(trained) in found.stdout, found.stdout)
+
+
+@case(first=(2, 15))
+def case_merge_lost_classifier(setting):
+    """PEFT saves the classifier, which the base model does not have; names of all-linear inside it are no losses."""
+    peft, transformers = import_peft()
+    torch.manual_seed(2)
+    config = transformers.RobertaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+                                        max_position_embeddings=32, num_labels=3)
+    base = transformers.RobertaForSequenceClassification(config)
+    _, truth = make_adapter(setting, "ad", base, {"target_modules": "all-linear", "task_type": "SEQ_CLS"})
+    keys = [key for key in load_file(os.path.join(truth, FILE)) if "classifier" in key]
+    done = setting.run("verify", truth)
+    check("LORA" not in done.stdout, done.stdout)
+    losses = [[key for key in keys if "dense" in key], [key for key in keys if "out_proj" in key], keys]
+    for lost in losses:
+        check(lost != [], str(keys))
+        save_without(truth, setting.path("lost"), lost)
+        found = setting.run("verify", setting.path("lost"))
+        check("LORA-PAIR" in found.stdout, "%s: %s" % (lost, found.stdout))

@@ -145,6 +145,28 @@ def case_merge_saved_embedding(setting):
         check_nothing_at(out)
 
 
+@case(first=(2, 15))
+def case_merge_saved_shared(setting):
+    """Of T5, PEFT trains a copy of "shared" that neither encoder nor decoder uses. With an output projection beside it, both weights
+    have names in the files, and the embedding of the encoder has none."""
+    torch.manual_seed(2)
+    base = make_t5()
+    base.save_pretrained(setting.path("base"))
+    for saved, expected in ((["shared", "lm_head"], UNSUPPORTED), (["shared", "lm_head", "embed_tokens"], 0)):
+        name = "%d" % len(saved)
+        _, truth = make_adapter(setting, name, base, {"target_modules": ["q"], "modules_to_save": saved})
+        merged = merge_by_peft(base, [truth])
+        keeps = merged["encoder.embed_tokens.weight"].equal(base.state_dict()["shared.weight"])
+        check(keeps == (expected != 0) and not merged["shared.weight"].equal(base.state_dict()["shared.weight"]), str(saved))
+        done, out = run_merge(setting, setting.path("base"), name + "-out", [truth], expected=expected)
+        if expected == 0:
+            found = load_hf(out)[0]
+            check_merged(found, {key: merged[key] for key in found}, str(saved))
+            continue
+        check("LORA-TIED" in done.stderr and "shared.weight" in done.stderr, done.stderr)
+        check_nothing_at(out)
+
+
 # Options, whether a warning names the tie where both weights are equal, and where they differ.
 PAIRS = {
     "head": ({"target_modules": ["q_proj", "lm_head"]}, True, True),

@@ -22,6 +22,7 @@
 #include "base/crc.h"
 #include "fsdpck.h"
 #include "tests/fuzz/mutators/mutate.h"
+#include "tests/support/mutate_dice.h"
 #include "tests/support/job_parts.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch.h"
@@ -318,37 +319,9 @@ static void write_folder(const content *files, size_t count, const char *folder)
 
 /* ---- changes ---- */
 
-/* libFuzzer's, where its mutators are used without it. */
-static uint64_t dice = 1;
-
 static size_t below(size_t n)
 {
-    mutation m = {.random = dice};
-    const size_t drawn = mutate_below(&m, n);
-    dice = m.random;
-    return drawn;
-}
-
-size_t LLVMFuzzerMutate(uint8_t *data, size_t nbytes, size_t capacity)
-{
-    const size_t at = below(nbytes + 1);
-    switch (nbytes == 0 ? 3 : below(4)) {
-    case 0:
-        data[below(nbytes)] ^= (uint8_t)(1u << below(8));
-        return nbytes;
-    case 1:
-        data[below(nbytes)] = (uint8_t)below(256);
-        return nbytes;
-    case 2:
-        memmove(data + at, data + at + (at < nbytes), nbytes - at - (at < nbytes));
-        return nbytes - (at < nbytes);
-    default:
-        if (nbytes == capacity)
-            return nbytes;
-        memmove(data + at + 1, data + at, nbytes - at);
-        data[at] = (uint8_t)below(256);
-        return nbytes + 1;
-    }
+    return mutate_dice_below(n);
 }
 
 static size_t find_from(const content *c, size_t at, const char *signature)
@@ -408,14 +381,14 @@ static void change_content(content *c, mutate_fn fn)
     mutation m = {.bytes = malloc(c->nbytes + ROOM_NBYTES),
                   .nbytes = c->nbytes,
                   .capacity = c->nbytes + ROOM_NBYTES,
-                  .random = dice};
+                  .random = mutate_dice};
     MUST(m.bytes != NULL);
     memcpy(m.bytes, c->bytes, c->nbytes);
     fn(&m);
     free(c->bytes);
     c->bytes = m.bytes;
     c->nbytes = m.nbytes;
-    dice = m.random;
+    mutate_dice = m.random;
 }
 
 static void copy_content(content *to, const content *from)
@@ -523,7 +496,7 @@ static void check_one(const fixture *f, const content *files, size_t count, uint
 static void check_changed(uint64_t seed, tally *t)
 {
     content files[FILES_MAX];
-    dice = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    mutate_dice = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
     const fixture *f = fixtures[below(fixture_count)];
     size_t count = f->count;
     for (size_t i = 0; i < count; i++) {

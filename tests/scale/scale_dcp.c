@@ -1,10 +1,15 @@
 /* Metadata of many chunks, read as a whole and condensed: time grows linearly, memory stays below 250
  * bytes a chunk and 700 a tensor or file, sealed catalogue included. Condensed, 150 bytes a chunk, of
- * which those of the file are no part. */
+ * which those of the file are no part.
+ *
+ *     scale_dcp TENSORS RANKS           only measures, and TENSORS times RANKS chunks
+ *     scale_dcp TENSORS RANKS FOLDER    makes such a folder, to measure the program with: its data files have the
+ *                                       right size, and nothing in them */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
@@ -127,15 +132,42 @@ static double best(const dcp_pickle *spec, bool condensed)
     return least;
 }
 
+static void make_folder(const dcp_pickle *spec, const char *dst)
+{
+    text_buf text = {.limit_bytes = (size_t)8 << 30};
+    char path[4096];
+    make(spec, true, &text);
+    snprintf(path, sizeof path, "%s/.metadata", dst);
+    FILE *f = fopen(path, "wb");
+    if (f == NULL || fwrite(text.text, 1, text.nbytes, f) != text.nbytes || fclose(f) != 0) {
+        perror(path);
+        exit(1);
+    }
+    text_release(&text);
+    for (unsigned rank = 0; rank < spec->nranks; rank++) {
+        snprintf(path, sizeof path, "%s/__%u_0.distcp", dst, rank);
+        f = fopen(path, "wb");
+        if (f == NULL || fclose(f) != 0 ||
+            truncate(path, (off_t)spec->ntensors * spec->blob_nbytes) != 0) {
+            perror(path);
+            exit(1);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 3) { /* for measuring: tensors and ranks */
+    if (argc == 3 || argc == 4) {
         const dcp_pickle asked = {.ntensors = (unsigned)atoi(argv[1]),
                                   .nranks = (unsigned)atoi(argv[2]),
                                   .rows = 4,
                                   .cols = 8,
                                   .blob_nbytes = 1577,
                                   .hints = 1};
+        if (argc == 4) {
+            make_folder(&asked, argv[3]);
+            return 0;
+        }
         best(&asked, false);
         best(&asked, true);
         return 0;

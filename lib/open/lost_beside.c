@@ -1,0 +1,171 @@
+#include "open/lost_beside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "open/model_config.h"
+
+enum { ENTRIES_MAX = 1000 };
+
+/* ---- adapters, components, modules ---- */
+
+/* Whether a folder has the config of an adapter, and no weights. */
+static bool is_adapter_without_weights(const folder *dir, const char *name)
+{
+    static const char *const weights[] = {"adapter_model.safetensors", "adapter_model.bin"};
+    path_kind kind;
+    bool lacks = false;
+    char *config = folder_path_join(name, "adapter_config.json");
+    if (config != NULL)
+        lacks = path_probe(dir, config, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+    free(config);
+    for (size_t i = 0; lacks && i < sizeof weights / sizeof *weights; i++) {
+        char *path = folder_path_join(name, weights[i]);
+        lacks = path != NULL && path_probe(dir, path, &kind, NULL, NULL) == FSDPCK_OK &&
+                kind == PATH_ABSENT;
+        free(path);
+    }
+    return lacks;
+}
+
+/* PEFT saves each adapter of a model but "default" in a folder of its own. */
+static void warn_adapters(const fsdpck_checkpoint *c, const probe_input *in)
+{
+    for (size_t i = 0; i < in->entry_count && i < ENTRIES_MAX; i++) {
+        if (!is_adapter_without_weights(&in->dir, in->entries[i]))
+            continue;
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                 "copy adapter_model.safetensors from where it was saved, or remove the folder",
+                 "'%s/%s' has the config of an adapter, but no weights", in->path, in->entries[i]);
+        return;
+    }
+}
+
+/* Whether a folder has the config of a model, and no file that may have weights, nor a folder with such. */
+static bool is_component_without_weights(const probe_input *around, const char *name)
+{
+    static const char *const ends[] = {".safetensors", ".bin",  ".pt",
+                                       ".pth",         ".ckpt", ".index.json"};
+    probe_input in;
+    char *path = folder_path_join(around->path, name);
+    bool lacks = path != NULL && probe_gather(path, &in, NULL) == FSDPCK_OK;
+    free(path);
+    if (!lacks)
+        return false;
+    lacks = in.is_folder && probe_has_entry(&in, "config.json");
+    for (size_t i = 0; lacks && i < in.entry_count; i++)
+        for (size_t k = 0; lacks && k < sizeof ends / sizeof *ends; k++)
+            lacks = strcmp(in.entries[i], "config.json") == 0 ||
+                    !text_ends_with(in.entries[i], strlen(in.entries[i]), ends[k]);
+    probe_release(&in);
+    return lacks;
+}
+
+/* A pipeline of diffusers: one component is read. */
+static void warn_components(const fsdpck_checkpoint *c, const probe_input *in)
+{
+    for (size_t i = 0; probe_has_entry(in, "model_index.json") && i < in->entry_count; i++)
+        if (is_component_without_weights(in, in->entries[i]))
+            log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                     "copy them from where they were saved",
+                     "'%s/%s' has a config.json, but no weights, and '%s' is read alone", in->path,
+                     in->entries[i], c->probe.path);
+}
+
+/* Folder of a module of sentence-transformers that has weights, by its class: "2_Dense". */
+static bool has_module_name(const char *name)
+{
+    static const char *const classes[] = {"_CNN", "_Dense", "_LayerNorm", "_LSTM",
+                                          "_WeightedLayerPooling"};
+    const size_t n = strspn(name, "0123456789");
+    bool has = false;
+    for (size_t i = 0; n > 0 && i < sizeof classes / sizeof *classes; i++)
+        has = has || strcmp(name + n, classes[i]) == 0;
+    return has;
+}
+
+static void warn_modules(const fsdpck_checkpoint *c, const probe_input *in)
+{
+    for (size_t i = 0; probe_has_entry(in, "modules.json") && i < in->entry_count; i++)
+        if (has_module_name(in->entries[i]) && is_component_without_weights(in, in->entries[i]))
+            log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                     "copy them from where they were saved",
+                     "'%s/%s' has the config of a module of sentence-transformers, but no weights",
+                     in->path, in->entries[i]);
+}
+
+/* ---- models side by side ---- */
+
+/* Whether an entry of a folder may be weights, or contain them. */
+static bool is_settings(const probe_input *in, const char *name)
+{
+    static const char *const ends[] = {".json", ".jinja", ".md", ".model", ".py", ".txt"};
+    path_kind kind;
+    bool is = name[0] == '.';
+    for (size_t i = 0; !is && i < sizeof ends / sizeof *ends; i++)
+        is = text_ends_with(name, strlen(name), ends[i]);
+    return is && path_probe(&in->dir, name, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+}
+
+/* Whether a folder has the config of a model of transformers, and nothing but such files. */
+static bool is_model_without_weights(const probe_input *around, const char *name)
+{
+    probe_input in;
+    model_config config = {0};
+    char *path = folder_path_join(around->path, name);
+    bool lacks = path != NULL && probe_gather(path, &in, NULL) == FSDPCK_OK;
+    free(path);
+    if (!lacks)
+        return false;
+    lacks = in.is_folder && probe_has_entry(&in, "config.json");
+    for (size_t i = 0; lacks && i < in.entry_count; i++)
+        lacks = is_settings(&in, in.entries[i]);
+    lacks = lacks && model_config_read(&in.dir, &config, NULL) == FSDPCK_OK &&
+            config.model_type[0] != '\0';
+    model_config_release(&config);
+    probe_release(&in);
+    return lacks;
+}
+
+void lost_beside_warn_models(const probe_input *around, const logger *log)
+{
+    const bool is_pipeline = probe_has_entry(around, "model_index.json"); /* of diffusers */
+    for (size_t i = 0; !is_pipeline && i < around->entry_count && i < ENTRIES_MAX; i++)
+        if (around->entries[i][0] != '.' && is_model_without_weights(around, around->entries[i]))
+            log_warn(
+                log, FSDPCK_FINDING_WEIGHTS_LOST,
+                "copy them from where they were saved, or remove the folder",
+                "'%s/%s' has the config of a model, but no weights; models beside it have both",
+                around->path, around->entries[i]);
+}
+
+bool lost_beside_is_model(const char *path, const char *around)
+{
+    const size_t n = strlen(around), above = strlen(path) - strlen(text_file_name(path));
+    probe_input in;
+    const size_t end = n + (n > 0 && around[n - 1] != '/'); /* with the '/' */
+    if (strncmp(path, around, n) != 0 || above != end || probe_gather(path, &in, NULL) != FSDPCK_OK)
+        return false;
+    const bool is = in.is_folder && probe_has_entry(&in, "config.json");
+    probe_release(&in);
+    return is;
+}
+
+void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
+{
+    probe_input above;
+    if (has_adapters && c->entered_from == NULL && c->probe.is_folder)
+        warn_adapters(c, &c->probe);
+    if (c->entered_from == NULL && c->probe.is_folder)
+        warn_modules(c, &c->probe);
+    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
+        return;
+    if (has_adapters)
+        warn_adapters(c, &above);
+    warn_components(c, &above);
+    warn_modules(c, &above);
+    if (lost_beside_is_model(c->probe.path, c->entered_from))
+        lost_beside_warn_models(&above, &c->ctx->log);
+    probe_release(&above);
+}
