@@ -57,6 +57,7 @@ typedef enum gpu_dtype {
 enum {
     GPU_WAY_ROWS = 1,  /* the last dim is a run of bytes */
     GPU_WAY_UNITS,     /* of 1 << dst_log2 bytes */
+    GPU_WAY_LINES,     /* the last dim is a short run of bytes; units are lines that it may touch */
     GPU_WAY_CHANGE,    /* elements whose bits change: swapped, inverted, negated */
     GPU_WAY_CAST,      /* elements, perhaps changed before */
     GPU_WAY_CAST_ROWS, /* the last dim is a run of elements */
@@ -68,7 +69,7 @@ typedef struct gpu_dim {
     uint32_t size;
     uint32_t magic, shift; /* n / size is n * magic >> shift, for n below 2^31 */
     uint32_t src, dst;     /* strides in bytes */
-    uint32_t unused;
+    uint32_t lines;        /* of a run of GPU_WAY_LINES: n / lines is that product then */
 } gpu_dim;
 
 /* One strided copy, optionally with element conversion, in the form that the device reads: 64 bytes

@@ -100,6 +100,56 @@ GPU_FN void gpu_put(gpu_16 *v, unsigned i, unsigned nbytes, uint64_t bits)
         v->w[2 * i + 1] = (uint32_t)(bits >> 32);
 }
 
+/* ---- parts of 16 bytes: [low, high), both multiples of 1 << log2 ---- */
+
+/* `at` is of byte 0, a multiple of 1 << log2. Reads only words with at least one needed byte, hence none
+ * outside of an allocation. */
+GPU_FN gpu_16 gpu_load_part(uintptr_t at, uint32_t low, uint32_t high, unsigned log2)
+{
+    const uint32_t shift = log2 < 2 ? (uint32_t)(at & 3u) : 0;
+    const gpu_u32 *from = (const gpu_u32 *)(at - shift);
+    uint32_t words[5] = {0, 0, 0, 0, 0};
+    gpu_16 v;
+    GPU_UNROLL(5)
+    for (uint32_t i = 0; i < (log2 < 2 ? 5u : 4u); i++)
+        if (4 * i + 4 > low + shift && 4 * i < high + shift)
+            words[i] = from[i];
+    GPU_UNROLL(4)
+    for (uint32_t i = 0; i < 4; i++)
+        v.w[i] = (uint32_t)((words[i] | (uint64_t)words[i + 1] << 32) >> 8 * shift);
+    return v;
+}
+
+/* Bits from byte number `at` on, up to the end of its word. */
+GPU_FN uint32_t gpu_bits_at(const gpu_16 *v, uint32_t at)
+{
+    const uint32_t low = at & 4u ? v->w[1] : v->w[0];
+    const uint32_t high = at & 4u ? v->w[3] : v->w[2];
+    return (at & 8u ? high : low) >> 8 * (at & 3u);
+}
+
+/* p is a multiple of 16. */
+GPU_FN void gpu_store_part(uint8_t *p, const gpu_16 *v, uint32_t low, uint32_t high, unsigned log2)
+{
+    if (low == 0 && high == 16) {
+        *(gpu_16 *)(void *)p = *v;
+        return;
+    }
+    GPU_UNROLL(4)
+    for (uint32_t i = 0; i < 4; i++)
+        if (low <= 4 * i && 4 * i + 4 <= high)
+            *(gpu_u32 *)(void *)(p + 4 * i) = v->w[i];
+    if (log2 == 0 && (low & 1u) != 0)
+        p[low] = (uint8_t)gpu_bits_at(v, low);
+    if (log2 == 0 && (high & 1u) != 0)
+        p[high - 1] = (uint8_t)gpu_bits_at(v, high - 1);
+    const uint32_t first = (low + 1) & ~1u, end = high & ~1u;
+    if (log2 <= 1 && (first & 2u) != 0 && first + 2 <= end)
+        *(gpu_u16 *)(void *)(p + first) = (uint16_t)gpu_bits_at(v, first);
+    if (log2 <= 1 && (end & 2u) != 0 && end >= first + 2)
+        *(gpu_u16 *)(void *)(p + end - 2) = (uint16_t)gpu_bits_at(v, end - 2);
+}
+
 /* ---- indices ---- */
 
 /* n / d->size, for n below 2^31. */

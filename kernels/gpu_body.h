@@ -7,7 +7,8 @@
  *
  * A block does one task of a box. Each row is copied by 32 threads, or by the whole block if it is
  * long: 16 bytes a thread, destination aligned, sources at any offset through words of 4 bytes.
- * Short runs are copied unit by unit, with the widest unit that every stride and offset allows.
+ * Short runs are copied unit by unit, with the widest unit that every stride and offset allows, or, where
+ * that is narrow, line by line: 16 bytes of the destination, and fewer at both ends of a run.
  * Casts of long rows are done in the same way as rows, 16 bytes of the longer type at once; those of short
  * ones, and other changes, element by element. Neighbors in the destination are neighbors in a block, so
  * that stores fill lines.
@@ -22,9 +23,9 @@
 /* A task has this number of bytes of rows, or of units or elements. */
 #define GPU_TASK_NBYTES ((uint64_t)64 << 10)
 #define GPU_TASK_NELEMS ((uint64_t)4 << 10)
-/* Rows shorter than GPU_ROW_NBYTES are copied unit by unit, and shorter than GPU_ROW_NELEMS cast so; all
- * threads copy rows of GPU_LONG_NBYTES and more. */
-#define GPU_ROW_NBYTES  128u
+/* Rows shorter than GPU_ROW_NBYTES, which 32 threads copy in one step, are copied by units or lines, and
+ * shorter than GPU_ROW_NELEMS cast one by one; all threads copy rows of GPU_LONG_NBYTES and more. */
+#define GPU_ROW_NBYTES  512u
 #define GPU_ROW_NELEMS  16u
 #define GPU_LONG_NBYTES 8192u
 
@@ -158,6 +159,44 @@ GPU_OWN_FN void gpu_copy_any_units(const gpu_box *b, const gpu_dim *dims, const 
     }
 }
 
+/* The last dim is a short run of bytes, and each unit is a line that it may touch. */
+GPU_FN void gpu_copy_lines(const gpu_box *b, const gpu_dim *dims, const uint8_t *src, uint8_t *dst,
+                           gpu_part part, unsigned log2)
+{
+    const gpu_shape shape = gpu_shape_of(dims, b->ndim - 1u);
+    const gpu_dim run = dims[b->ndim - 1u];
+    GPU_UNROLL(1)
+    for (uint32_t i = part.begin + part.thread; i < part.end; i += part.nthreads) {
+        uint32_t from, to;
+        const uint32_t row = gpu_divide(i, &run);
+        gpu_element_offsets(&shape, row, &from, &to);
+        const uint32_t line = 16 * (i - row * run.lines);
+        const uint32_t before = (uint32_t)(uintptr_t)(dst + to) & 15u;
+        const uint32_t low = line == 0 ? before : 0;
+        const uint32_t end = before + run.size; /* from the first line's begin on */
+        const uint32_t high = end < line + 16 ? end - line : 16;
+        if (line >= end)
+            continue;
+        const gpu_16 v = gpu_load_part((uintptr_t)(src + from) - before + line, low, high, log2);
+        gpu_store_part(dst + to - before + line, &v, low, high, log2);
+    }
+}
+
+GPU_OWN_FN void gpu_copy_any_lines(const gpu_box *b, const gpu_dim *dims, const uint8_t *src,
+                                   uint8_t *dst, gpu_part part)
+{
+    switch (b->dst_log2) {
+    case 0:
+        gpu_copy_lines(b, dims, src, dst, part, 0);
+        break;
+    case 1:
+        gpu_copy_lines(b, dims, src, dst, part, 1);
+        break;
+    default:
+        gpu_copy_lines(b, dims, src, dst, part, 2);
+    }
+}
+
 /* Elements of 1 to 16 bytes; those of 16 are two halves. */
 GPU_OWN_FN void gpu_change_elements(const gpu_box *b, const gpu_dim *dims, const uint8_t *src,
                                     uint8_t *dst, gpu_part part)
@@ -192,6 +231,9 @@ GPU_FN uint32_t gpu_run_task(const gpu_box *b, const gpu_dim *all_dims, const ui
         return 0;
     case GPU_WAY_UNITS:
         gpu_copy_any_units(b, dims, src, dst, part);
+        return 0;
+    case GPU_WAY_LINES:
+        gpu_copy_any_lines(b, dims, src, dst, part);
         return 0;
     case GPU_WAY_CHANGE:
         gpu_change_elements(b, dims, src, dst, part);

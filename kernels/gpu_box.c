@@ -3,6 +3,10 @@
 
 _Static_assert(sizeof(gpu_box) == 64, "a box is 64 bytes");
 
+/* A line takes the instructions of so many units, by the log2 of what divides all offsets: counted in the loops
+ * for sm_90, with all branches. */
+static const uint8_t line_units[] = {6, 5, 3};
+
 static unsigned log2_of(uint64_t all, unsigned most)
 {
     unsigned n = 0;
@@ -40,7 +44,18 @@ static void put_run(gpu_box *box, gpu_dim *dims, const gpu_copy *c, unsigned out
     dims[outer] = dim_of(run / unit, unit, unit);
 }
 
-/* Copies: rows if they are long, otherwise units as wide as all offsets and strides allow. */
+/* Lines of 16 bytes that a run touches at most. */
+static uint64_t lines_of(const gpu_copy *c, unsigned outer, uint64_t run)
+{
+    uint64_t strides = 0;
+    for (unsigned d = 0; d < outer; d++)
+        strides |= c->dst_strides[d];
+    const uint64_t each = (uint64_t)1
+                          << log2_of(strides, 4); /* runs begin at multiples of it apart */
+    return (c->dst % each + 16 - each + run + 15) / 16;
+}
+
+/* Copies: rows if they are long, otherwise units as wide as all offsets and strides allow, or lines. */
 static void prepare_copy(gpu_box *box, gpu_dim *dims, const gpu_copy *c, uint64_t count)
 {
     const unsigned last = c->ndim - 1;
@@ -60,7 +75,18 @@ static void prepare_copy(gpu_box *box, gpu_dim *dims, const gpu_copy *c, uint64_
     box->way = GPU_WAY_UNITS;
     box->src_log2 = box->dst_log2 = (uint8_t)log2_of(all, 4);
     box->nelems = count * c->from_nbytes >> box->dst_log2;
-    put_run(box, dims, c, outer, run, (uint64_t)1 << box->dst_log2);
+    const uint64_t lines = lines_of(c, outer, run);
+    if (box->dst_log2 > 2 || lines * line_units[box->dst_log2] > run >> box->dst_log2) {
+        put_run(box, dims, c, outer, run, (uint64_t)1 << box->dst_log2);
+        return;
+    }
+    box->way = GPU_WAY_LINES;
+    box->nelems = count * c->from_nbytes / run * lines;
+    put_run(box, dims, c, outer, run, 1);
+    const gpu_dim by_lines = dim_of(lines, 1, 1);
+    dims[outer].magic = by_lines.magic;
+    dims[outer].shift = by_lines.shift;
+    dims[outer].lines = (uint32_t)lines;
 }
 
 /* Whether all offsets inside the box fit the 32 bits of the device's arithmetic. */

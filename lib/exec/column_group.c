@@ -198,6 +198,31 @@ static fsdpck_status group_tensor(column_group_work *g, sort_pair *scratch, fsdp
 
 /* The widest member decides how many fit at a time. If fewer than two fit, a column group has one
  * pass per member, as without grouping. */
+static uint64_t count_passes(const column_group_info *column_group, uint64_t buffer_nbytes)
+{
+    const uint64_t row = column_group->widest_nbytes;
+    const uint64_t least =
+        (row > MEMBER_NBYTES_MIN ? row : MEMBER_NBYTES_MIN) + COLUMN_GUARD_NBYTES;
+    uint64_t fit = buffer_nbytes / least;
+    if (fit > MEMBERS_MAX)
+        fit = MEMBERS_MAX;
+    if (fit < 1)
+        fit = 1;
+    return (column_group->member_count + fit - 1) / fit;
+}
+
+/* An engine that fills whole tiles fills column groups in the tile. To read the source again costs more
+ * than to leave them to threads, which have a buffer of their own. */
+static uint64_t choose_buffer(const struct exec *x, const column_group_info *column_group)
+{
+    const uint64_t row = column_group->widest_nbytes;
+    const uint64_t tile = x->tile_nbytes, most = x->column_group_nbytes;
+    return x->engine->whole_tiles && row + COLUMN_GUARD_NBYTES <= tile &&
+                   count_passes(column_group, tile) <= count_passes(column_group, most)
+               ? tile
+               : most;
+}
+
 static fsdpck_status size_column_group(struct exec *x, column_group_info *column_group,
                                        fsdpck_error *err)
 {
@@ -205,17 +230,11 @@ static fsdpck_status size_column_group(struct exec *x, column_group_info *column
     if (row + COLUMN_GUARD_NBYTES > x->column_group_nbytes)
         return FAIL(err, INTERNAL, NONE,
                     "a row of tensors that are sharded into columns is longer than its buffer");
-    const uint64_t least =
-        (row > MEMBER_NBYTES_MIN ? row : MEMBER_NBYTES_MIN) + COLUMN_GUARD_NBYTES;
-    uint64_t fit = x->column_group_nbytes / least;
-    if (fit > MEMBERS_MAX)
-        fit = MEMBERS_MAX;
-    if (fit < 1)
-        fit = 1;
-    const uint64_t passes = (column_group->member_count + fit - 1) / fit;
+    column_group->buffer_nbytes = choose_buffer(x, column_group);
+    const uint64_t passes = count_passes(column_group, column_group->buffer_nbytes);
     column_group->pass_members = (uint32_t)((column_group->member_count + passes - 1) / passes);
     const uint64_t share =
-        x->column_group_nbytes / column_group->pass_members - COLUMN_GUARD_NBYTES;
+        column_group->buffer_nbytes / column_group->pass_members - COLUMN_GUARD_NBYTES;
     column_group->block_rows = share / row > 0 ? share / row : 1;
     if (column_group->block_rows > column_group->rows)
         column_group->block_rows = column_group->rows;
@@ -242,10 +261,11 @@ static uint64_t spare_nbytes(const struct exec *x)
     return spare / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
 }
 
-/* All column groups share one buffer per worker, of the largest required size. */
+/* All column groups that do not share the tile share one buffer per worker, of the largest required
+ * size. */
 static fsdpck_status size_column_groups(struct exec *x, fsdpck_error *err)
 {
-    uint64_t want = x->tile_nbytes;
+    uint64_t want = x->tile_nbytes, largest = 0;
     for (size_t i = 0; i < x->column_groups.count; i++) {
         const column_group_info *column_group = VEC_AT(&x->column_groups, column_group_info, i);
         const uint64_t share = column_group->widest_nbytes > MEMBER_NBYTES_GOAL
@@ -258,9 +278,12 @@ static fsdpck_status size_column_groups(struct exec *x, fsdpck_error *err)
     want -= want % FILE_DIRECT_ALIGN;
     if (x->column_group_nbytes > want)
         x->column_group_nbytes = want;
-    for (size_t i = 0; i < x->column_groups.count; i++)
-        RETURN_IF(size_column_group(x, VEC_AT(&x->column_groups, column_group_info, i), err));
-    if (x->column_group_nbytes > x->tile_nbytes)
+    for (size_t i = 0; i < x->column_groups.count; i++) {
+        column_group_info *column_group = VEC_AT(&x->column_groups, column_group_info, i);
+        RETURN_IF(size_column_group(x, column_group, err));
+        largest = column_group->buffer_nbytes > largest ? column_group->buffer_nbytes : largest;
+    }
+    if (largest > x->tile_nbytes)
         x->stats.buffer_nbytes += x->column_group_nbytes * x->nworkers;
     return FSDPCK_OK;
 }
@@ -285,7 +308,7 @@ fsdpck_status column_groups_find(struct exec *x, fsdpck_error *err)
     for (size_t t = 0; t < catalogue_tensor_count(to); t++)
         if (catalogue_tensor(to, t)->nchunks > most)
             most = catalogue_tensor(to, t)->nchunks;
-    x->column_group_nbytes = x->engine->whole_tiles ? 0 : spare_nbytes(x);
+    x->column_group_nbytes = spare_nbytes(x);
     if (x->column_group_nbytes < x->tile_nbytes)
         x->column_group_nbytes =
             x->tile_nbytes; /* the tile itself: a worker does one or the other */

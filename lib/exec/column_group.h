@@ -24,6 +24,7 @@ typedef struct column_group_info {
     uint64_t members_at; /* in exec.members */
     uint64_t rows;
     uint64_t widest_nbytes; /* of a row of a member */
+    uint64_t buffer_nbytes; /* that its members share: of the tile, or exec.column_group_nbytes */
     uint64_t block_rows;
     uint64_t step_rows; /* copied at a time */
     uint64_t first_item;

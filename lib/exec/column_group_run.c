@@ -19,6 +19,7 @@ typedef struct row_block {
     worker *worker;
     const column_group_info *column_group;
     member_buffer *member_buffers;
+    uint8_t *buffer; /* that they lie in: the tile, or the worker's for column groups */
     uint32_t count;
     uint64_t itemsize;
     bool is_kept; /* an earlier run wrote it */
@@ -78,10 +79,10 @@ static uint64_t row_block_edge(const column_group_info *column_group, const cat_
 
 static void begin_row_block(row_block *b, const column_block *what)
 {
-    struct exec *x = b->worker->x;
+    const struct exec *x = b->worker->x;
     const column_group_info *column_group = b->column_group;
-    const uint64_t slot =
-        x->column_group_nbytes / column_group->pass_members / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
+    const uint64_t slot = column_group->buffer_nbytes / column_group->pass_members /
+                          FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
     b->count = what->count;
     for (uint32_t i = 0; i < b->count; i++) {
         member_buffer *s = &b->member_buffers[i];
@@ -92,8 +93,7 @@ static void begin_row_block(row_block *b, const column_block *what)
         s->range.file = k->file;
         s->range.begin = row_block_edge(column_group, k, s->run, what->first_row);
         s->range.end = row_block_edge(column_group, k, s->run, what->first_row + what->rows);
-        s->bytes = b->worker->column_group + i * slot + FILE_DIRECT_ALIGN +
-                   s->range.begin % FILE_DIRECT_ALIGN;
+        s->bytes = b->buffer + i * slot + FILE_DIRECT_ALIGN + s->range.begin % FILE_DIRECT_ALIGN;
     }
 }
 
@@ -113,7 +113,7 @@ static fsdpck_status fill_rows(const row_block *b, uint64_t row, fsdpck_error *e
         const uint64_t first = (begin - s->chunk_begin) / b->itemsize;
         const uint64_t last = (end - s->chunk_begin + b->itemsize - 1) / b->itemsize;
         const int64_t chunk_at =
-            (s->bytes - w->column_group) - (int64_t)(s->range.begin - s->chunk_begin);
+            (s->bytes - b->buffer) - (int64_t)(s->range.begin - s->chunk_begin);
         RETURN_IF(gather_elements(w, s->chunk, first, last, chunk_at, err));
     }
     return gather_flush(w, err);
@@ -168,8 +168,8 @@ static fsdpck_status fill_members(worker *w, const row_block *b, fsdpck_error *e
                            .begin = b->member_buffers[0].bytes,
                            .end = last->bytes + (last->range.end - last->range.begin)};
     bool done = false;
-    if (w->column_group == w->tile &&
-        !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk) && !is_plain(b))
+    if (b->buffer == w->tile && !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk) &&
+        !is_plain(b))
         RETURN_IF(w->x->engine->fill(w, &f, &done, err));
     return done ? FSDPCK_OK : fill_row_block(w, b, err);
 }
@@ -218,18 +218,18 @@ fsdpck_status column_group_run_item(worker *w, uint64_t item, fsdpck_error *err)
     const dtype type = (dtype)catalogue_tensor(&x->r.target->cat, column_group->tensor)->dtype;
     row_block b = {
         .worker = w, .column_group = column_group, .itemsize = dtype_get(type)->itemsize_bytes};
-    if (w->column_group == NULL && x->column_group_nbytes <= x->tile_nbytes)
-        w->column_group = w->tile;
-    if (w->column_group == NULL)
+    const bool in_tile = column_group->buffer_nbytes <= x->tile_nbytes;
+    if (!in_tile && w->column_group == NULL)
         w->column_group = aligned_alloc(FILE_DIRECT_ALIGN, x->column_group_nbytes);
+    b.buffer = in_tile ? w->tile : w->column_group;
     b.member_buffers = calloc(column_group->pass_members, sizeof *b.member_buffers);
-    if (w->column_group == NULL || b.member_buffers == NULL) {
+    if (b.buffer == NULL || b.member_buffers == NULL) {
         free(b.member_buffers);
         return error_set_nomem(err, x->column_group_nbytes);
     }
     begin_row_block(&b, &what);
     const uint64_t before = w->stats.cast_overflows;
-    w->gather.base = w->column_group;
+    w->gather.base = b.buffer;
     w->gather.grouped = true;
     fsdpck_status st = read_kept(&b, &b.is_kept, err);
     if (st == FSDPCK_OK && !b.is_kept)

@@ -165,7 +165,7 @@ struct worker {
     uint8_t *tile;
     uint64_t at; /* begin of the current range in the tile: its offset within a block of the file */
     uint8_t *staging;
-    uint8_t *column_group; /* exec.column_group_nbytes, allocated on first use; may be the tile */
+    uint8_t *column_group; /* exec.column_group_nbytes, allocated on first use */
     uint8_t *scratch;      /* ELEMENT_OPS_SCRATCH_NBYTES */
     uint64_t src_strides[NDIM_MAX];
     strided shape;

@@ -220,8 +220,7 @@ void exec_stop_workers(struct exec *x)
         if (w == NULL)
             continue;
         add_stats(&x->stats, &w->stats);
-        if (w->column_group != w->tile)
-            free(w->column_group);
+        free(w->column_group);
         x->engine->worker_close(w);
         free(w->gather.sorted);
         free(w->parts.list);

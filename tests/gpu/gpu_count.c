@@ -1,6 +1,7 @@
 /* gpu_count [MIB]: what the GPU engine does per byte that it moves, counted on a GPU that is none, with MIB
  * of memory or the default: sizes of tiles, bytes over the bus, launches, waits, and bytes that the host
- * reads for sums, digests included. These are compared with those of threads. The source's bytes are a
+ * reads for sums, digests included. These are compared with those of threads. Then how often the source is
+ * read for shards by columns. The source's bytes are a
  * function of their offset; 16 MiB of a 2 GiB tensor are filled. Fails where a bound is exceeded.
  */
 #include <inttypes.h>
@@ -196,6 +197,55 @@ static void run_case(const count_case *c, uint64_t memory_nbytes)
     catalogue_release(&from);
 }
 
+/* How often the source is read for so many shards by columns, cast: with a GPU, or without. */
+static double reads_of_columns(uint64_t shards, uint64_t memory_nbytes, gpu *g)
+{
+    budget metadata;
+    catalogue from;
+    target to;
+    plan *p;
+    struct exec *x;
+    struct exec_stats stats;
+    fsdpck_error err;
+    budget_init(&metadata, 1u << 30, "metadata", NULL);
+    catalogue_init(&from, &metadata);
+    target_init(&to, &metadata);
+    (void)add_tensor(&from, DTYPE_FLOAT32, COLUMNS);
+    uint32_t *source_tensor = vec_push(&to.from, NULL);
+    MUST(source_tensor != NULL);
+    *source_tensor = 0;
+    (void)add_tensor(&to.cat, DTYPE_BFLOAT16, COLUMNS / shards);
+    const source src = {.ctx = &from, .cat = &from, .locate = locate, .read_at = read_at};
+    must_be_ok(plan_new(&from, &to, &(plan_options){0}, &metadata, &p, &err), &err);
+    const exec_request r = {.plan = p,
+                            .source = &src,
+                            .target = &to,
+                            .nthreads = 8,
+                            .memory_nbytes = memory_nbytes,
+                            .gpu = g,
+                            .gpu_required = g != NULL,
+                            .metadata = &metadata};
+    must_be_ok(exec_resolve(&r, &x, &err), &err);
+    exec_get_stats(x, &stats);
+    exec_free(x);
+    plan_free(p);
+    target_release(&to);
+    catalogue_release(&from);
+    return stats.read_amplification;
+}
+
+static void count_columns(uint64_t shards, uint64_t memory_nbytes)
+{
+    fake_gpu f;
+    const double by_threads = reads_of_columns(shards, memory_nbytes, NULL);
+    fake_gpu_init(&f);
+    f.blank = true;
+    const double by_gpu = reads_of_columns(shards, memory_nbytes, &f.base);
+    fake_gpu_release(&f);
+    printf("%-9" PRIu64 " %12.2f %15.2f\n", shards, by_threads, by_gpu);
+    MUST(by_gpu <= by_threads);
+}
+
 int main(int argc, char **argv)
 {
     const uint64_t mib = argc > 1 ? strtoull(argv[1], NULL, 10) : 1024;
@@ -203,5 +253,8 @@ int main(int argc, char **argv)
            "bus B/B", "launches/MiB", "waits/MiB", "summed B/B");
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++)
         run_case(&cases[i], mib << 20);
+    printf("\n%-9s %12s %15s\n", "columns", "by threads", "by the engine");
+    for (uint64_t shards = 16; shards <= 1024; shards *= 4)
+        count_columns(shards, mib << 20);
     return 0;
 }

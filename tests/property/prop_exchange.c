@@ -49,25 +49,52 @@ static fsdpck_status next_invented_case(void *ctx, unsigned rank, output_range *
     return FSDPCK_OK;
 }
 
-/* Places of messages do not overlap and lie within the capacity. */
+/* Messages between two ranks fill one transfer, in the order of the list, and there is no second one. */
+static void check_transfer(const round_list *list, size_t number)
+{
+    const round_transfer *t = VEC_AT(&list->transfers, const round_transfer, number);
+    uint64_t at = 0, data_nbytes = 0;
+    MUST(t->from != t->to && t->at_from % ROUNDS_ALIGN == 0 && t->at_to % ROUNDS_ALIGN == 0);
+    for (size_t i = 0; i < number; i++) {
+        const round_transfer *before = VEC_AT(&list->transfers, const round_transfer, i);
+        MUST(before->from != t->from || before->to != t->to);
+    }
+    for (size_t i = 0; i < list->needs.count; i++) {
+        const round_need *n = VEC_AT(&list->needs, const round_need, i);
+        const round_tile *tile = VEC_AT(&list->tiles, const round_tile, n->tile);
+        if (n->from != t->from || tile->rank != t->to)
+            continue;
+        MUST(n->at_from == t->at_from + at && n->at_to == t->at_to + at);
+        at += rounds_message_nbytes(n->nbytes);
+        data_nbytes += n->nbytes;
+    }
+    MUST(at > 0 && at == t->nbytes && data_nbytes == t->data_nbytes);
+}
+
+/* Places of transfers do not overlap and lie within the capacity; all messages are in one. */
 static void check_places(const round_list *list, unsigned size, uint64_t capacity)
 {
+    uint64_t total = 0;
+    for (size_t i = 0; i < list->needs.count; i++) {
+        const round_need *n = VEC_AT(&list->needs, const round_need, i);
+        const round_tile *tile = VEC_AT(&list->tiles, const round_tile, n->tile);
+        MUST(n->from != tile->rank && n->nbytes > 0);
+        MUST(i >= tile->first_need && i < tile->first_need + tile->need_count);
+        total += rounds_message_nbytes(n->nbytes);
+    }
+    for (size_t i = 0; i < list->transfers.count; i++) {
+        check_transfer(list, i);
+        total -= VEC_AT(&list->transfers, const round_transfer, i)->nbytes;
+    }
+    MUST(total == 0);
     for (unsigned rank = 0; rank < size; rank++) {
         uint64_t sent = 0, received = 0;
-        for (size_t i = 0; i < list->needs.count; i++) {
-            const round_need *n = VEC_AT(&list->needs, const round_need, i);
-            const round_tile *tile = VEC_AT(&list->tiles, const round_tile, n->tile);
-            MUST(n->from != tile->rank && n->nbytes > 0);
-            MUST(n->at_from % ROUNDS_ALIGN == 0 && n->at_to % ROUNDS_ALIGN == 0);
-            MUST(i >= tile->first_need && i < tile->first_need + tile->need_count);
-            if (n->from == rank) {
-                MUST(n->at_from >= sent);
-                sent = n->at_from + rounds_sum_at(n->nbytes) + 8;
-            }
-            if (tile->rank == rank) {
-                MUST(n->at_to >= received);
-                received = n->at_to + rounds_sum_at(n->nbytes) + 8;
-            }
+        for (size_t i = 0; i < list->transfers.count; i++) {
+            const round_transfer *t = VEC_AT(&list->transfers, const round_transfer, i);
+            MUST(t->from != rank || t->at_from >= sent);
+            MUST(t->to != rank || t->at_to >= received);
+            sent = t->from == rank ? t->at_from + t->nbytes : sent;
+            received = t->to == rank ? t->at_to + t->nbytes : received;
         }
         MUST(sent <= capacity && received <= capacity);
     }
@@ -121,7 +148,8 @@ static void check_no_room(void)
 
 typedef struct case_of {
     unsigned size, nthreads;
-    bool alone; /* one rank has all files */
+    uint64_t tile_nbytes; /* 0: 65536 */
+    bool alone;           /* one rank has all files */
     fake_mode mode;
     unsigned faulty;
     uint64_t fail_at, flip_at, flips;
@@ -135,7 +163,7 @@ typedef struct rank_run {
     fsdpck_status st;
     fsdpck_error err;
     struct exec_stats sums;
-    uint64_t calls;
+    uint64_t calls, waits, rounds;
     unsigned rank;
 } rank_run;
 
@@ -183,12 +211,22 @@ static void make_folder(const rank_run *r, unsigned rank, char *path, size_t cap
     }
 }
 
+static void on_log(void *ctx, const log_line *line)
+{
+    const char *at = strstr(line->text, " bytes, in ");
+    if (at != NULL && strncmp(line->text, "NCCL transferred", 16) == 0)
+        ((rank_run *)ctx)->rounds = strtoull(at + strlen(" bytes, in "), NULL, 10);
+}
+
 static fsdpck_status run_world(rank_run *r, group *g, const remote_folder *source_folder,
                                gpu *device)
 {
     exec_harness *w = make_world();
-    const exec_harness_options o = {.nthreads = r->c->nthreads,
-                                    .tile_nbytes = 65536,
+    const logger log = {on_log, r};
+    const exec_harness_options o = {.log = &log,
+                                    .nthreads = r->c->nthreads,
+                                    .tile_nbytes =
+                                        r->c->tile_nbytes != 0 ? r->c->tile_nbytes : 65536,
                                     .cancel = &r->cancel,
                                     .group = g,
                                     .source_folder = source_folder,
@@ -225,6 +263,7 @@ static void *run_rank(void *ctx)
     }
     r->st = run_world(r, g, source_folder, &f.base);
     r->calls = atomic_load(&f.calls);
+    r->waits = atomic_load(&f.made[FAKE_WAIT]);
     fake_gpu_release(&f);
     remote_folder_free(source_folder);
     folder_close(&here);
@@ -271,6 +310,46 @@ static void check_bytes(void)
             MUST((runs[0].sums.bytes_exchanged > 0) == (c.size > 1));
             MUST(runs[0].sums.bytes_exchanged <= runs[0].sums.bytes_travelled);
         }
+}
+
+/* Sends of all ranks in the log of the library that replaces NCCL: rank, sends, receives, end. */
+static uint64_t count_sends(const char *path)
+{
+    unsigned rank, sends, receives;
+    char how[32];
+    uint64_t total = 0;
+    FILE *f = fopen(path, "r");
+    MUST(f != NULL);
+    while (fscanf(f, "%u %u %u %31s", &rank, &sends, &receives, how) == 4)
+        total += sends;
+    (void)fclose(f);
+    return total;
+}
+
+/* A rank sends once to each other rank in a round, and waits once for the messages that it makes
+ * together. */
+static void check_counts(void)
+{
+    const case_of c = {.size = 4, .nthreads = 16, .tile_nbytes = 16384, .faulty = 99};
+    rank_run runs[RANKS_MAX];
+    char scratch[SCRATCH_BYTES], path[SCRATCH_BYTES + 16];
+    uint64_t waits = 0, count = 0;
+    scratch_make(scratch);
+    (void)snprintf(path, sizeof path, "%s/log", scratch);
+    MUST(setenv("FAKE_NCCL_LOG", path, 1) == 0);
+    MUST(run_case(&c, runs) == FSDPCK_OK);
+    MUST(unsetenv("FAKE_NCCL_LOG") == 0);
+    for (unsigned i = 0; i < c.size; i++) {
+        waits += runs[i].waits;
+        count = runs[i].rounds > count ? runs[i].rounds : count;
+    }
+    const uint64_t sends = count_sends(path);
+    printf("%u ranks, %" PRIu64 " tiles: %" PRIu64 " rounds, %" PRIu64 " sends, %" PRIu64
+           " waits\n",
+           c.size, runs[0].sums.gpu_tiles, count, sends, waits);
+    MUST(count > 1 && sends > 0 && sends <= count * c.size * (c.size - 1));
+    MUST(waits <= runs[0].sums.gpu_tiles * 7 / 2);
+    scratch_remove(scratch);
 }
 
 static fake_mode next_mode(fake_mode mode)
@@ -330,6 +409,7 @@ int main(void)
         check_rounds(seed);
     check_no_room();
     check_bytes();
+    check_counts();
     check_failures();
     check_faults_of_nccl();
     return 0;

@@ -78,6 +78,12 @@ static uint64_t convert_one(const gpu_box *b, uint8_t *dst, const uint8_t *src)
     return 0;
 }
 
+/* Of the last dim. */
+static size_t unit_nbytes(const gpu_box *b)
+{
+    return b->way == GPU_WAY_UNITS ? (size_t)1 << b->dst_log2 : 1;
+}
+
 /* By loops of its own, over the dims that the box has. */
 static void place_by_reference(const launch *l)
 {
@@ -85,8 +91,11 @@ static void place_by_reference(const launch *l)
         const gpu_box *b = &l->boxes[i];
         const gpu_dim *dims = l->dims + b->dims_at;
         uint64_t at[GPU_DIMS_MAX] = {0};
-        const size_t unit = b->way == GPU_WAY_ROWS ? 1 : (size_t)1 << b->dst_log2;
-        for (uint64_t n = 0; n < b->nelems; n++) {
+        const gpu_dim *last = dims + b->ndim - 1;
+        const size_t unit = unit_nbytes(b);
+        const uint64_t count =
+            b->way == GPU_WAY_LINES ? b->nelems / last->lines * last->size : b->nelems;
+        for (uint64_t n = 0; n < count; n++) {
             const uint8_t *src = l->src + b->src;
             uint8_t *dst = l->dst + b->dst;
             for (unsigned d = 0; d < b->ndim; d++) {
@@ -147,7 +156,7 @@ static void check_boxes(fake_gpu *f, const launch *l)
     for (uint32_t i = 0; i < l->p->count; i++) {
         const gpu_box *b = &l->boxes[i];
         const gpu_dim *dims = l->dims + b->dims_at;
-        const uint64_t unit = b->way == GPU_WAY_ROWS ? 1 : (uint64_t)1 << b->dst_log2;
+        const uint64_t unit = unit_nbytes(b);
         const bool converts = b->way >= GPU_WAY_CHANGE;
         uint64_t src = converts ? b->from_nbytes : unit, dst = converts ? b->to_nbytes : unit;
         for (unsigned d = 0; d < b->ndim; d++) {

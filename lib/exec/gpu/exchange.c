@@ -96,7 +96,10 @@ fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err)
                        err);
 }
 
-/* ---- one tile, one message ---- */
+/* ---- one tile, messages to one rank ---- */
+
+/* Messages that are made together. */
+#define MESSAGES_MAX 64u
 
 /* A segment sent by another rank: copied from its message, which has its elements in final form. */
 static fsdpck_status receive_segment(worker *w, const segment_walk *seg, unsigned sender, dtype to,
@@ -191,53 +194,70 @@ fsdpck_status exchange_gather(worker *w, const output_range *range, fsdpck_error
     return st;
 }
 
-typedef struct message {
-    output_range range;
-    unsigned rank; /* whose tile */
-    uint64_t nbytes;
-    uint8_t *bytes; /* here, where it is compared */
-} message;
+/* Messages for tiles of one rank, together on the device. */
+typedef struct messages {
+    const round_list *list;
+    const uint32_t *needs; /* of the list */
+    unsigned count;
+    gpu_worker_sum sums[MESSAGES_MAX]; /* their places, from the first one on */
+} messages;
 
-static fsdpck_status gather_message(worker *w, const void *ctx, fsdpck_error *err)
+static fsdpck_status gather_message(worker *w, const round_tile *tile, const gpu_worker_sum *m,
+                                    fsdpck_error *err)
 {
-    const message *m = ctx;
+    tile_exchange *t = &w->of_engine->tile_exchange;
+    t->rank = tile->rank;
+    t->sent = m->begin;
+    RETURN_IF(gather_range(w, &tile->range, err));
+    return t->sent == m->begin + m->nbytes
+               ? FSDPCK_OK
+               : FAIL(err, INTERNAL, NONE, "size of a message differs from the plan");
+}
+
+static fsdpck_status gather_messages(worker *w, const void *ctx, fsdpck_error *err)
+{
+    const messages *m = ctx;
+    fsdpck_status st = FSDPCK_OK;
     w->segment = gather_to_send;
-    w->of_engine->tile_exchange.rank = m->rank;
-    fsdpck_status st = gather_range(w, &m->range, err);
+    for (unsigned i = 0; st == FSDPCK_OK && i < m->count; i++) {
+        const round_need *n = VEC_AT(&m->list->needs, const round_need, m->needs[i]);
+        st =
+            gather_message(w, VEC_AT(&m->list->tiles, const round_tile, n->tile), &m->sums[i], err);
+    }
     w->segment = gather_segment;
-    if (st == FSDPCK_OK && w->of_engine->tile_exchange.sent != m->nbytes)
-        st = FAIL(err, INTERNAL, NONE, "size of a message differs from the plan");
     return st;
 }
 
-static uint64_t sum_message(worker *w, const void *ctx)
+static uint64_t sum_messages(worker *w, const void *ctx)
 {
-    const message *m = ctx;
-    (void)w;
-    return crc64_update(0, m->bytes, m->nbytes);
+    const messages *m = ctx;
+    uint64_t crc = 0;
+    for (unsigned i = 0; i < m->count; i++)
+        crc = crc64_update(crc, w->memory + m->sums[i].begin, m->sums[i].nbytes);
+    return crc;
 }
 
-/* Makes this rank's message for the tile of another rank, at `at` on the device. */
-static fsdpck_status make_message(worker *w, const round_tile *tile, const round_need *n,
-                                  gpu_address at, fsdpck_error *err)
+/* Makes this rank's messages for tiles of another rank, at `at` on the device, and waits once. */
+static fsdpck_status make_messages(worker *w, const messages *m, gpu_address at, fsdpck_error *err)
 {
-    const message m = {tile->range, tile->rank, n->nbytes, w->memory};
-    const engine_fill f = {.gather = gather_message,
-                           .sum = sum_message,
-                           .ctx = &m,
+    const gpu_worker_sum *last = &m->sums[m->count - 1];
+    const engine_fill f = {.gather = gather_messages,
+                           .sum = sum_messages,
+                           .ctx = m,
                            .begin = w->memory,
-                           .end = w->memory + n->nbytes,
+                           .end = w->memory + last->begin + last->nbytes,
                            .stays = true};
+    tile_exchange *t = &w->of_engine->tile_exchange;
     const uint64_t tiles = w->stats.gpu_tiles;
     w->gather.base = w->memory;
+    t->sums = m->sums;
+    t->sum_count = m->count;
     gpu_worker_set_output(w->of_engine->gpu_worker, at);
     fsdpck_status st = cancel_check(w->x->r.cancel, err);
     if (st == FSDPCK_OK)
         st = fill_by_gpu(w, &f, err);
-    if (st == FSDPCK_OK)
-        st = gpu_worker_append_sum(w->of_engine->gpu_worker, n->nbytes, rounds_sum_at(n->nbytes),
-                                   err);
     gpu_worker_set_output(w->of_engine->gpu_worker, 0);
+    t->sum_count = 0;
     w->gather.base = w->tile;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
@@ -253,19 +273,32 @@ typedef struct round_jobs {
     const round_list *out, *in;
     gpu_address send_buffer, recv_buffer;
     vec messages, tiles; /* uint32_t: indices of this rank's in out->needs and in->tiles */
+    vec groups;          /* uint32_t: where messages that are made together begin, and their end */
 } round_jobs;
+
+static fsdpck_status run_messages(const round_jobs *jobs, worker *w, uint64_t job,
+                                  fsdpck_error *err)
+{
+    const uint32_t *ends = VEC_AT(&jobs->groups, const uint32_t, job);
+    const uint32_t *needs = VEC_AT(&jobs->messages, const uint32_t, ends[0]);
+    const uint64_t first = VEC_AT(&jobs->out->needs, const round_need, needs[0])->at_from;
+    messages m = {.list = jobs->out, .needs = needs, .count = ends[1] - ends[0]};
+    for (unsigned i = 0; i < m.count; i++) {
+        const round_need *n = VEC_AT(&jobs->out->needs, const round_need, needs[i]);
+        const uint64_t begin = n->at_from - first;
+        m.sums[i] = (gpu_worker_sum){begin, n->nbytes, begin + rounds_sum_at(n->nbytes)};
+    }
+    return make_messages(w, &m, jobs->send_buffer + first, err);
+}
 
 static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
     const round_jobs *jobs = ctx;
+    const uint64_t groups = jobs->groups.count - 1;
     worker *w = jobs->e->x->workers[worker_index];
-    if (job < jobs->messages.count) {
-        const round_need *n = VEC_AT(&jobs->out->needs, const round_need,
-                                     *VEC_AT(&jobs->messages, const uint32_t, job));
-        return make_message(w, VEC_AT(&jobs->out->tiles, const round_tile, n->tile), n,
-                            jobs->send_buffer + n->at_from, err);
-    }
-    job -= jobs->messages.count;
+    if (job < groups)
+        return run_messages(jobs, w, job, err);
+    job -= groups;
     const round_tile *tile =
         VEC_AT(&jobs->in->tiles, const round_tile, *VEC_AT(&jobs->tiles, const uint32_t, job));
     const exchange_received recv_buffer = {
@@ -283,12 +316,33 @@ static fsdpck_status add_index(vec *v, size_t index, fsdpck_error *err)
     return vec_add(v, &(uint32_t){(uint32_t)index}, err);
 }
 
+/* Messages to one rank are made together, as many as a worker's memory holds to compare them. */
+static fsdpck_status group_messages(round_jobs *jobs, fsdpck_error *err)
+{
+    const round_need *first = NULL;
+    uint32_t first_rank = 0, count = 0;
+    for (size_t i = 0; i < jobs->messages.count; i++, count++) {
+        const round_need *n = VEC_AT(&jobs->out->needs, const round_need,
+                                     *VEC_AT(&jobs->messages, const uint32_t, i));
+        const uint32_t rank = VEC_AT(&jobs->out->tiles, const round_tile, n->tile)->rank;
+        if (first != NULL && rank == first_rank && count < MESSAGES_MAX &&
+            n->at_from + n->nbytes - first->at_from <= jobs->e->needs_nbytes)
+            continue;
+        RETURN_IF(add_index(&jobs->groups, i, err));
+        first = n;
+        first_rank = rank;
+        count = 0;
+    }
+    return add_index(&jobs->groups, jobs->messages.count, err);
+}
+
 static fsdpck_status list_jobs(round_jobs *jobs, fsdpck_error *err)
 {
     const unsigned here = group_rank(jobs->e->x->r.group);
     for (size_t i = 0; i < jobs->out->needs.count; i++)
         if (VEC_AT(&jobs->out->needs, const round_need, i)->from == here)
             RETURN_IF(add_index(&jobs->messages, i, err));
+    RETURN_IF(group_messages(jobs, err));
     for (size_t i = 0; i < jobs->in->tiles.count; i++)
         if (VEC_AT(&jobs->in->tiles, const round_tile, i)->rank == here)
             RETURN_IF(add_index(&jobs->tiles, i, err));
@@ -305,25 +359,17 @@ static fsdpck_status run_while_exchanging(exchange *e, uint64_t number, fsdpck_e
                        .send_buffer = e->send_buffer[(number + 1) % 2],
                        .recv_buffer = e->recv_buffer[(number + 1) % 2],
                        .messages = VEC_OF(uint32_t, NULL),
-                       .tiles = VEC_OF(uint32_t, NULL)};
+                       .tiles = VEC_OF(uint32_t, NULL),
+                       .groups = VEC_OF(uint32_t, NULL)};
     fsdpck_status st = list_jobs(&jobs, err);
     if (st == FSDPCK_OK)
-        st = exec_pool_run(x, x->nworkers, jobs.messages.count + jobs.tiles.count, run_job, &jobs,
+        st = exec_pool_run(x, x->nworkers, jobs.groups.count - 1 + jobs.tiles.count, run_job, &jobs,
                            x->r.cancel, err);
-    VEC_RELEASE_ALL(&jobs.messages, &jobs.tiles);
+    VEC_RELEASE_ALL(&jobs.messages, &jobs.tiles, &jobs.groups);
     return st;
 }
 
 /* ---- between the devices ---- */
-
-static fsdpck_status add_transfer(exchange *e, gpu_address at, uint64_t nbytes, unsigned peer,
-                                  bool receive, fsdpck_error *err)
-{
-    RETURN_IF(vec_add(&e->transfers,
-                      &(nccl_transfer){at, rounds_message_nbytes(nbytes), peer, receive}, err));
-    e->travelled_nbytes += receive ? nbytes : 0;
-    return FSDPCK_OK;
-}
 
 /* Enqueues a whole round on the stream. */
 static fsdpck_status begin_transfers(exchange *e, uint64_t number, fsdpck_error *err)
@@ -332,15 +378,18 @@ static fsdpck_status begin_transfers(exchange *e, uint64_t number, fsdpck_error 
     const unsigned here = group_rank(e->x->r.group);
     const gpu_calls *calls = e->x->r.gpu->calls;
     e->transfers.count = 0;
-    for (size_t i = 0; i < list->needs.count; i++) {
-        const round_need *n = VEC_AT(&list->needs, const round_need, i);
-        const unsigned to = VEC_AT(&list->tiles, const round_tile, n->tile)->rank;
-        if (n->from == here)
-            RETURN_IF(add_transfer(e, e->send_buffer[number % 2] + n->at_from, n->nbytes, to, false,
-                                   err));
-        if (to == here)
-            RETURN_IF(add_transfer(e, e->recv_buffer[number % 2] + n->at_to, n->nbytes, n->from,
-                                   true, err));
+    for (size_t i = 0; i < list->transfers.count; i++) {
+        const round_transfer *t = VEC_AT(&list->transfers, const round_transfer, i);
+        const nccl_transfer send = {e->send_buffer[number % 2] + t->at_from, t->nbytes, t->to,
+                                    false};
+        const nccl_transfer receive = {e->recv_buffer[number % 2] + t->at_to, t->nbytes, t->from,
+                                       true};
+        if (t->from == here)
+            RETURN_IF(vec_add(&e->transfers, &send, err));
+        if (t->to == here) {
+            RETURN_IF(vec_add(&e->transfers, &receive, err));
+            e->travelled_nbytes += t->data_nbytes;
+        }
     }
     if (e->transfers.count == 0)
         return FSDPCK_OK;

@@ -27,6 +27,7 @@ struct exchange {
     gpu_address send_buffer[2], recv_buffer[2];
     uint64_t capacity_nbytes; /* of each */
     uint64_t tile_nbytes;     /* the minimum over all ranks */
+    uint64_t needs_nbytes;    /* of a tile of this size, at most: a worker's memory holds them */
     unsigned tiles_each;
     file_holders *readers; /* by source file */
     uint32_t *next_item;   /* by item: the next one of the same rank */

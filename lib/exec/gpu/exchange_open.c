@@ -143,8 +143,8 @@ static fsdpck_status allocate_memory(exchange *e, fsdpck_error *err)
 {
     const struct exec *x = e->x;
     gpu *g = x->r.gpu;
-    e->capacity_nbytes =
-        rounds_capacity(group_size(x->r.group), e->tiles_each, needs_nbytes(e->tile_nbytes));
+    e->needs_nbytes = needs_nbytes(e->tile_nbytes);
+    e->capacity_nbytes = rounds_capacity(group_size(x->r.group), e->tiles_each, e->needs_nbytes);
     RETURN_IF(exchange_schedule(e, err));
     RETURN_IF(g->calls->stream_new(g, true, &e->stream, err));
     RETURN_IF(

@@ -142,7 +142,6 @@ static fsdpck_status fill_once(worker *w, const engine_fill *f, bool *intact, fs
 {
     uint64_t lost = 0;
     RETURN_IF(gpu_worker_begin(w->of_engine->gpu_worker, err));
-    w->of_engine->tile_exchange.sent = 0;
     w->place = &place_by_lane;
     fsdpck_status st = f->gather(w, f->ctx, err);
     w->place = &place_by_threads;
@@ -152,6 +151,8 @@ static fsdpck_status fill_once(worker *w, const engine_fill *f, bool *intact, fs
     const gpu_worker_out out = {.span = stays ? NULL : w->memory,
                                 .from = (uint64_t)(f->begin - w->memory),
                                 .to = (uint64_t)(f->end - w->memory),
+                                .sums = w->of_engine->tile_exchange.sums,
+                                .sum_count = w->of_engine->tile_exchange.sum_count,
                                 .crc = f->crc != NULL ? crc_of_out : NULL,
                                 .ctx = &(out_crc){w, f}};
     if (st == FSDPCK_OK)
@@ -167,7 +168,6 @@ static fsdpck_status check_by_threads(worker *w, const engine_fill *f, fsdpck_er
 {
     const uint64_t before = f->sum(w, f->ctx);
     const struct exec_stats stats = w->stats;
-    w->of_engine->tile_exchange.sent = 0;
     RETURN_IF(f->gather(w, f->ctx, err));
     w->stats = stats;
     if (f->sum(w, f->ctx) == before)

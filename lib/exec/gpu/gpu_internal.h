@@ -14,8 +14,10 @@ struct engine_state {
 
 /* State of a tile with bytes that other ranks read (exchange.h). */
 typedef struct tile_exchange {
-    unsigned rank; /* the rank that fills the tile */
-    uint64_t sent; /* bytes of the message so far */
+    unsigned rank;              /* the rank that fills the tile */
+    uint64_t sent;              /* up to where messages are made so far */
+    const gpu_worker_sum *sums; /* of messages that are made */
+    unsigned sum_count;
     /* Messages of the current tile; NULL: none received, or not to be used. */
     const struct exchange_received *recv_buffer;
     /* By rank: read position in its message, from the recv_buffer's begin. */

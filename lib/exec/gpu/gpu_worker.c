@@ -292,6 +292,17 @@ static fsdpck_status copy_out(gpu_worker *l, const gpu_worker_out *out, fsdpck_e
     return calls->copy_out(l->stream, out->span + begin, l->to + begin, out->to - begin, err);
 }
 
+static fsdpck_status store_sums(gpu_worker *l, const gpu_worker_out *out, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    for (unsigned i = 0; i < out->sum_count; i++) {
+        const gpu_worker_sum *s = &out->sums[i];
+        RETURN_IF(calls->zero(l->stream, l->to + s->sum_at, sizeof(uint64_t), err));
+        RETURN_IF(calls->add_sum(l->stream, l->to + s->begin, s->nbytes, l->to + s->sum_at, err));
+    }
+    return FSDPCK_OK;
+}
+
 /* The device's CRC has zeros up to a multiple of 8. */
 static bool out_is_intact(const gpu_worker *l, const gpu_worker_out *out)
 {
@@ -316,6 +327,7 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, const gpu_worker_out *out, uint64
     if (!l->any)
         return FSDPCK_OK;
     RETURN_IF(copy_out(l, out, err));
+    RETURN_IF(store_sums(l, out, err));
     RETURN_IF(
         calls->copy_out(l->stream, l->counts_here, l->counts, COUNTS * sizeof(uint64_t), err));
     RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
@@ -334,16 +346,6 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, const gpu_worker_out *out, uint64
 void gpu_worker_set_output(gpu_worker *l, gpu_address span)
 {
     l->to = span != 0 ? span : l->span;
-}
-
-fsdpck_status gpu_worker_append_sum(gpu_worker *l, uint64_t nbytes, uint64_t sum_at,
-                                    fsdpck_error *err)
-{
-    const gpu_calls *calls = l->gpu->calls;
-    RETURN_IF(calls->zero(l->stream, l->to + sum_at, sizeof(uint64_t), err));
-    RETURN_IF(calls->add_sum(l->stream, l->to, nbytes, l->to + sum_at, err));
-    RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
-    return calls->wait(l->stream, MARK_DONE, err);
 }
 
 fsdpck_status gpu_worker_receive(gpu_worker *l, gpu_address message, uint64_t nbytes,

@@ -22,8 +22,8 @@
  * Bytes of other ranks come over the network to the device (exchange.h), and those for other ranks
  * leave from there:
  *
- *     sender:    gpu_worker_set_output(l, message);  begin, reserve and put as above;  finish;
- *                RETURN_IF(gpu_worker_append_sum(l, nbytes, sum_at, err));           // its checksum after it
+ *     sender:    gpu_worker_set_output(l, messages);  begin, reserve and put as above;
+ *                out.sums = the place of each checksum;  finish;
  *     receiver:  begin;  RETURN_IF(gpu_worker_receive(l, message, nbytes, sum_at, err));
  *                RETURN_IF(gpu_worker_set_input(l, message, err));
  *                RETURN_IF(gpu_worker_put_received(l, &convert, &strided, dst_at, src_at, err));
@@ -66,11 +66,20 @@ void gpu_worker_put(gpu_worker *l, const element_ops *c, const strided *s, uint6
 /* The same for contiguous bytes. */
 void gpu_worker_put_run(gpu_worker *l, uint64_t dst_at, const uint8_t *src, uint64_t nbytes);
 
+/* Bytes of the span whose checksum is stored in the span, in the 8 bytes at sum_at. */
+typedef struct gpu_worker_sum {
+    uint64_t begin; /* multiple of 8, as sum_at */
+    uint64_t nbytes;
+    uint64_t sum_at;
+} gpu_worker_sum;
+
 /* Bytes [from, to) of the span, which are copied to `span` in pinned memory, with up to 15 bytes before
  * them. span NULL: nothing is copied. */
 typedef struct gpu_worker_out {
     uint8_t *span;
     uint64_t from, to;
+    const gpu_worker_sum *sums;
+    unsigned sum_count;
     /* Their raw CRC-64, when they are there; NULL: computed by gpu_worker_finish. */
     uint64_t (*crc)(void *ctx);
     void *ctx;
@@ -84,10 +93,6 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, const gpu_worker_out *out, uint64
 /* Uses other device memory of tile_span, at a multiple of 256, instead of the GPU worker's own; 0:
  * its own again. */
 void gpu_worker_set_output(gpu_worker *l, gpu_address span);
-/* After gpu_worker_finish of [0, nbytes): stores their checksum in the 8 bytes at sum_at, a
- * multiple of 8. Waits. */
-fsdpck_status gpu_worker_append_sum(gpu_worker *l, uint64_t nbytes, uint64_t sum_at,
-                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Registers a message in device memory; gpu_worker_finish compares its checksum. */
 fsdpck_status gpu_worker_receive(gpu_worker *l, gpu_address message, uint64_t nbytes,
                                  uint64_t sum_at, fsdpck_error *err) FSDPCK_MUST_CHECK;

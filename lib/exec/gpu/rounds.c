@@ -34,7 +34,9 @@ fsdpck_status rounds_init(rounds *r, unsigned size, unsigned tiles_each, uint64_
     r->nbytes_from = calloc(size, sizeof *r->nbytes_from);
     r->sent = calloc(size, sizeof *r->sent);
     r->received = calloc(size, sizeof *r->received);
-    if (r->pending == NULL || r->nbytes_from == NULL || r->sent == NULL || r->received == NULL)
+    r->place = calloc(size, sizeof *r->place);
+    if (r->pending == NULL || r->nbytes_from == NULL || r->sent == NULL || r->received == NULL ||
+        r->place == NULL)
         return error_set_nomem(err, size * sizeof *r->pending);
     for (unsigned i = 0; i < size; i++)
         r->pending[i].needs = VEC_OF(round_need, NULL);
@@ -49,12 +51,13 @@ void rounds_release(rounds *r)
     free(r->nbytes_from);
     free(r->sent);
     free(r->received);
+    free(r->place);
     *r = (rounds){0};
 }
 
 void round_list_release(round_list *list)
 {
-    VEC_RELEASE_ALL(&list->tiles, &list->needs);
+    VEC_RELEASE_ALL(&list->tiles, &list->needs, &list->transfers);
 }
 
 /* The rank's next tile, unless one waits already. */
@@ -106,8 +109,6 @@ static fsdpck_status add_tile(rounds *r, unsigned rank, round_list *list, fsdpck
             return FSDPCK_LIMIT;
         *n = *VEC_AT(&p->needs, const round_need, i);
         n->tile = (uint32_t)(list->tiles.count - 1);
-        n->at_from = r->sent[n->from];
-        n->at_to = r->received[rank];
         r->sent[n->from] += rounds_message_nbytes(n->nbytes);
         r->received[rank] += rounds_message_nbytes(n->nbytes);
     }
@@ -115,23 +116,61 @@ static fsdpck_status add_tile(rounds *r, unsigned rank, round_list *list, fsdpck
     return FSDPCK_OK;
 }
 
+/* Places of all messages of the round to a rank: those of one sender lie together. */
+static fsdpck_status place_messages(rounds *r, unsigned rank, size_t first_need, round_list *list,
+                                    fsdpck_error *err)
+{
+    uint64_t received = 0;
+    memset(r->nbytes_from, 0, r->size * sizeof *r->nbytes_from);
+    for (size_t i = first_need; i < list->needs.count; i++) {
+        const round_need *n = VEC_AT(&list->needs, const round_need, i);
+        r->nbytes_from[n->from] += rounds_message_nbytes(n->nbytes);
+    }
+    for (uint32_t from = 0; received < r->received[rank]; from++) {
+        const uint64_t nbytes = r->nbytes_from[from];
+        if (nbytes == 0)
+            continue;
+        r->place[from] = list->transfers.count;
+        const round_transfer t = {.from = from,
+                                  .to = rank,
+                                  .nbytes = nbytes,
+                                  .at_from = r->sent[from] - nbytes,
+                                  .at_to = received};
+        RETURN_IF(vec_add(&list->transfers, &t, err));
+        received += nbytes;
+    }
+    for (size_t i = list->needs.count; i-- > first_need;) {
+        round_need *n = VEC_AT(&list->needs, round_need, i);
+        round_transfer *t = VEC_AT(&list->transfers, round_transfer, r->place[n->from]);
+        t->data_nbytes += n->nbytes;
+        r->nbytes_from[n->from] -= rounds_message_nbytes(n->nbytes);
+        n->at_from = t->at_from + r->nbytes_from[n->from];
+        n->at_to = t->at_to + r->nbytes_from[n->from];
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status rounds_next(rounds *r, round_list *list, fsdpck_error *err)
 {
     bool left = false;
     if (list->tiles.item_nbytes == 0)
-        *list = (round_list){VEC_OF(round_tile, NULL), VEC_OF(round_need, NULL)};
+        *list = (round_list){VEC_OF(round_tile, NULL), VEC_OF(round_need, NULL),
+                             VEC_OF(round_transfer, NULL)};
     list->tiles.count = 0;
     list->needs.count = 0;
+    list->transfers.count = 0;
     memset(r->sent, 0, r->size * sizeof *r->sent);
     memset(r->received, 0, r->size * sizeof *r->received);
     for (unsigned i = 0; i < r->size; i++) {
         const unsigned rank = (r->first + i) % r->size;
+        const size_t first_need = list->needs.count;
         unsigned taken = 0;
         RETURN_IF(find_next(r, rank, err));
         for (; taken < r->tiles_each && r->pending[rank].there && has_room(r, rank); taken++) {
             RETURN_IF(add_tile(r, rank, list, err));
             RETURN_IF(find_next(r, rank, err));
         }
+        RETURN_IF(place_messages(r, rank, first_need, list, err));
         left = left || r->pending[rank].there;
     }
     r->first = (r->first + 1) % r->size;

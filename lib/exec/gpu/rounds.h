@@ -4,7 +4,7 @@
  *     RETURN_IF(rounds_init(&r, size, tiles_each, capacity_nbytes, next, ctx, err));
  *     do {
  *         RETURN_IF(rounds_next(&r, &list, err));
- *         for each need of list.needs, in their order: from -> tile's rank, at its places
+ *         for each transfer of list.transfers: from -> to, all messages between two ranks
  *     } while (list.tiles.count > 0);
  *     round_list_release(&list);
  *     rounds_release(&r);
@@ -22,7 +22,8 @@
 #include "base/alloc.h"
 #include "plan/segment.h"
 
-/* Messages begin at multiples of this; each is followed by its checksum. */
+/* Messages begin at multiples of this; each is followed by its checksum. Those from one rank to another
+ * lie together, in the order of the needs, on both sides. */
 #define ROUNDS_ALIGN 256u
 
 typedef struct round_need {
@@ -40,9 +41,18 @@ typedef struct round_tile {
     output_range range;
 } round_tile;
 
+/* All messages of a round from one rank to another. */
+typedef struct round_transfer {
+    uint32_t from, to; /* ranks */
+    uint64_t nbytes;
+    uint64_t data_nbytes;    /* of them: without checksums and the space between messages */
+    uint64_t at_from, at_to; /* as those of a need */
+} round_transfer;
+
 typedef struct round_list {
-    vec tiles; /* round_tile */
-    vec needs; /* round_need */
+    vec tiles;     /* round_tile */
+    vec needs;     /* round_need */
+    vec transfers; /* round_transfer: one for a pair of ranks */
 } round_list;
 
 /* The next tile of a rank; adds the bytes that it needs from each rank to the zeroed nbytes_from.
@@ -64,6 +74,7 @@ typedef struct rounds {
     rounds_pending *pending; /* by rank */
     uint64_t *nbytes_from;
     uint64_t *sent, *received; /* in the round, by rank */
+    uint64_t *place;           /* number of the transfer in the list, by rank that sends it */
 } rounds;
 
 /* Size of a message with its checksum, up to the begin of the next one. */

@@ -153,6 +153,34 @@ Test(engine_gpu, fills_bundles)
     exec_harness_free(w);
 }
 
+/* More members than the tile has room for: threads fill them in one pass, and the GPU other tiles. */
+Test(engine_gpu, many_columns_are_read_once)
+{
+    exec_harness *w = exec_harness_new(1, 2);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(600, 480));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(600, 480), &(memory_layout){0});
+    memory_source_seal(&w->source);
+    const uint32_t x = exec_harness_add_target(w, t, "x", DTYPE_FLOAT32);
+    for (uint32_t k = 0; k < 48; k++)
+        exec_harness_add_chunk(w, x, k % 2, BOX(0, 10 * k), BOX(600, 10));
+    const uint32_t y = exec_harness_add_target(w, t, "y", DTYPE_FLOAT32);
+    exec_harness_add_chunk(w, y, 0, BOX(0, 0), BOX(600, 480));
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_harness_place(w, 4096);
+    exec_harness_expect(w);
+    new_gpu();
+    const exec_harness_options o = {.nthreads = 2,
+                                    .memory_nbytes = (uint64_t)64 << 20,
+                                    .tile_nbytes = 1 << 20,
+                                    .gpu = &f.base,
+                                    .gpu_required = true};
+    cr_assert_eq(exec_harness_run(w, &o, NULL), FSDPCK_OK);
+    cr_assert_gt(w->sums.gpu_tiles, 0);
+    cr_assert_float_eq(w->sums.read_amplification, 1, 1e-9);
+    fake_gpu_release(&f);
+    exec_harness_free(w);
+}
+
 Test(engine_gpu, whatever_call_fails_is_the_end_or_left_to_threads)
 {
     exec_harness *w = world(200, false);
@@ -316,6 +344,48 @@ Test(engine_gpu, no_room_on_the_device_or_for_pinned_memory)
             fake_gpu_release(&f);
         }
     exec_harness_free(w);
+}
+
+/* The checksums of messages are stored before the one wait for all of them. */
+Test(gpu_worker, messages_take_one_wait)
+{
+    enum { NBYTES = 1000, SPAN = 4096 };
+    static const gpu_worker_sum sums[] = {{0, 301, 304}, {512, NBYTES - 301, 1216}};
+    const gpu_worker_out out = {.sums = sums, .sum_count = 2};
+    const uint64_t nbytes = gpu_worker_host_nbytes(SPAN);
+    uint8_t kinds[GPU_KINDS_NBYTES] = {0};
+    uint8_t *buffer, copy[NBYTES];
+    gpu_worker *w;
+    gpu_address device;
+    void *pinned;
+    uint64_t lost;
+    bool intact;
+    new_gpu();
+    const gpu_calls *calls = f.base.calls;
+    cr_assert_eq(calls->host_new(&f.base, nbytes, &pinned, &err), FSDPCK_OK);
+    cr_assert_eq(calls->device_new(&f.base, SPAN, &device, &err), FSDPCK_OK);
+    cr_assert_eq(gpu_worker_new(&f.base, SPAN, SPAN, pinned, kinds, &w, &err), FSDPCK_OK);
+    gpu_worker_set_output(w, device);
+    cr_assert_eq(gpu_worker_begin(w, &err), FSDPCK_OK);
+    cr_assert_eq(gpu_worker_reserve(w, NBYTES, 0, 2, 6, &buffer, &err), FSDPCK_OK);
+    for (unsigned i = 0; i < NBYTES; i++)
+        copy[i] = buffer[i] = (uint8_t)(i * 37 + i / 256);
+    gpu_worker_put_run(w, 0, buffer, 301);
+    gpu_worker_put_run(w, 512, buffer + 301, NBYTES - 301);
+    const uint64_t waits = atomic_load(&f.made[FAKE_WAIT]);
+    cr_assert_eq(gpu_worker_finish(w, &out, &lost, &intact, &err), FSDPCK_OK);
+    cr_assert(intact);
+    cr_assert_eq(atomic_load(&f.made[FAKE_WAIT]), waits + 1);
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t sum, bytes[NBYTES / 8];
+        memcpy(bytes, copy + (i == 0 ? 0 : 301), sums[i].nbytes);
+        memcpy(&sum, fake_device_bytes(&f, device + sums[i].sum_at, sizeof sum), sizeof sum);
+        cr_assert_eq(sum, gpu_sum(bytes, sums[i].nbytes));
+    }
+    gpu_worker_free(w);
+    calls->device_free(&f.base, device);
+    calls->host_free(&f.base, pinned, nbytes);
+    fake_gpu_release(&f);
 }
 
 /* Workers that share them compare each kind once. */

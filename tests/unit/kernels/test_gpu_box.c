@@ -121,6 +121,50 @@ Test(gpu_box, runs_of_any_length_between_any_offsets)
     }
 }
 
+/* Rows of all lengths up to those that warps copy, at all offsets; some next to each other. */
+Test(gpu_box, rows_of_any_length_at_any_offset)
+{
+    const element_ops c = {.from = DTYPE_UINT8, .to = DTYPE_UINT8};
+    for (uint64_t length = 1; length <= 530; length += BOXES_MAX / 8) {
+        bench b;
+        uint64_t at = length % 5;
+        begin(&b, length);
+        for (uint64_t k = 0; k < BOXES_MAX; k++) {
+            const uint64_t run = length + k / 8, align = (uint64_t)1 << k % 5;
+            const uint64_t src = (run + draw(&b, 20)) / align * align + align;
+            const uint64_t dst = k % 3 == 0 ? run : (run + draw(&b, 20)) / align * align + align;
+            const strided s = {2, {1 + draw(&b, 99), run}, {src, 1}, {dst, 1}};
+            at += draw(&b, 40);
+            at = k % 2 == 0 ? at : at / align * align + align;
+            cr_assert(add(&b, &c, &s, draw(&b, 4096), at));
+            at += s.sizes[0] * dst;
+        }
+        run(&b, length % 2 == 0 ? GPU_THREADS : 32);
+    }
+}
+
+/* Rows at odd or even addresses: a thread copies some 16 bytes in a step, not 1 or 2. */
+Test(gpu_box, short_rows_take_few_steps)
+{
+    for (uint64_t run = 48; run < 512; run++)
+        for (uint64_t stride = run; stride < run + 32; stride += 1 + run % 2) {
+            const uint64_t sizes[] = {100, run}, src[] = {run + 2, 1}, dst[] = {stride, 1};
+            const gpu_copy c = {.src = 2,
+                                .dst = 6,
+                                .ndim = 2,
+                                .sizes = sizes,
+                                .src_strides = src,
+                                .dst_strides = dst,
+                                .from_nbytes = 1,
+                                .to_nbytes = 1};
+            gpu_box box;
+            gpu_dim dims[3];
+            cr_assert(gpu_box_prepare(&box, dims, &c));
+            cr_assert_eq(box.way, GPU_WAY_LINES);
+            cr_assert_leq(box.nelems, 100 * (run + 30) / 16);
+        }
+}
+
 /* A box of random sizes, the source permuted and padded, both at odd places. */
 static void draw_box(bench *b, strided *s, const element_ops *c, uint64_t *span, uint64_t *src_span)
 {
