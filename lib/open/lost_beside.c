@@ -56,7 +56,7 @@ static bool is_settings(const probe_input *in, const char *name)
     return is && path_probe(&in->dir, name, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
-/* Whether a folder has the config of a model of transformers, and nothing but such files. */
+/* Whether a folder has the config of a model of transformers or diffusers, and nothing but such files. */
 static bool is_model_without_weights(const probe_input *around, const char *name)
 {
     probe_input in;
@@ -70,7 +70,7 @@ static bool is_model_without_weights(const probe_input *around, const char *name
     for (size_t i = 0; lacks && i < in.entry_count; i++)
         lacks = is_settings(&in, in.entries[i]);
     lacks = lacks && model_config_read(&in.dir, &config, NULL) == FSDPCK_OK &&
-            config.model_type[0] != '\0';
+            (config.model_type[0] != '\0' || config.has_class_name);
     model_config_release(&config);
     probe_release(&in);
     return lacks;

@@ -78,6 +78,8 @@ static void take_member(model_config *c, bool nested, const char *key, const jso
         t->nbytes < sizeof c->dtype && (!nested || c->dtype[0] == '\0'))
         snprintf(c->dtype, sizeof c->dtype, "%.*s", (int)t->nbytes, t->text);
     take_number(c, nested, key, t);
+    if (!nested && strcmp(key, "_class_name") == 0)
+        c->has_class_name = t->kind == JSON_STRING;
     if (!nested && strcmp(key, "tune_mm_mlp_adapter") == 0)
         c->has_only_projector = t->kind == JSON_TRUE;
     if (!nested && strcmp(key, "quantization_config") == 0)

@@ -5,7 +5,6 @@
 
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
-#include "open/lost_components.h"
 #include "open/pointer_file.h"
 #include "open/weights_beside.h"
 #include "run/manifest_files.h"
@@ -151,14 +150,24 @@ static fsdpck_status check_has_tensors(fsdpck_checkpoint *c, fsdpck_error *err)
                      (next, "list the contents with: fsdpck inspect SRC"));
 }
 
-static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c)
+/* Levels at which verify checks the step, and warns too. */
+static bool is_as_verify(const fsdpck_latest_options *o)
+{
+    return o->level != FSDPCK_LEVEL_QUICK && o->level != FSDPCK_LEVEL_COVERAGE;
+}
+
+static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
+                        const fsdpck_latest_options *o)
 {
     fsdpck_error what;
     if (state_steps_differ(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
                  what.expected, what.found);
-    if (c->entered_from == NULL && c->probe.is_folder)
-        lost_components_warn(&c->probe, &ctx->log);
+    if (state_pair_is_lost(c, &what))
+        log_warn(&ctx->log, what.finding, "", "'%s': %s (expected %s)", what.path, what.message,
+                 what.expected);
+    if (!is_as_verify(o))
+        checkpoint_warn_lost(c);
 }
 
 /* nested: receives the folders below; NULL: not needed. */
@@ -204,7 +213,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
         st = st == FSDPCK_OK ? added : st;
     }
     if (st == FSDPCK_OK)
-        warn_beside(ctx, c);
+        warn_beside(ctx, c, o);
     if (st == FSDPCK_OK && nested != NULL)
         st = nested_folders_add(nested, c, err);
     fsdpck_close(c);
@@ -220,7 +229,7 @@ static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
     fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
     fsdpck_verify_options with = FSDPCK_INIT(fsdpck_verify_options);
-    if (o->level == FSDPCK_LEVEL_QUICK || o->level == FSDPCK_LEVEL_COVERAGE)
+    if (!is_as_verify(o))
         return FSDPCK_OK;
     with.level = (int)o->level;
     with.open = o->open;

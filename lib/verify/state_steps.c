@@ -1,7 +1,10 @@
 #include "verify/state_steps.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/text.h"
 
 enum { NAME_NBYTES = 256 };
 
@@ -68,4 +71,46 @@ bool state_steps_differ(fsdpck_checkpoint *c, fsdpck_error *what)
               (expected, "step %" PRId64 ", of trainer_state.json", s.training),
               (found, "step %" PRId64 " in '%s'", other->step, other->name));
     return true;
+}
+
+/* The folder of trainer_state.json; NULL if there is none. The caller frees it. */
+static char *find_folder(fsdpck_checkpoint *c)
+{
+    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
+    for (size_t i = 0; fsdpck_get_state_file(c, i, &f); i++)
+        if (f.kind == FSDPCK_STATE_PROGRESS)
+            return strndup(f.path, strlen(f.path) - strlen(text_file_name(f.path)) - 1);
+    return NULL;
+}
+
+/* "optimizer.bin", accelerate's folder "optimizer_0", DeepSpeed's "global_step10", "rank0-of-2-optimizer.pt". */
+static bool has_optimizer(const probe_input *in)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (strstr(in->entries[i], "optim") != NULL || text_begins(in->entries[i], "global_step"))
+            return true;
+    return false;
+}
+
+bool state_pair_is_lost(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    static const char optimizer[] = "optimizer.pt", scheduler[] = "scheduler.pt";
+    probe_input in;
+    char *above = find_folder(c);
+    if (above == NULL || probe_gather(above, &in, NULL) != FSDPCK_OK) {
+        free(above);
+        return false;
+    }
+    const bool has_scheduler = probe_has_entry(&in, scheduler);
+    const bool is_lost = has_scheduler ? !has_optimizer(&in) : probe_has_entry(&in, optimizer);
+    if (is_lost)
+        FAIL_WITH(what, BADINPUT, STATE_PAIR,
+                  ("the state of the %s is missing", has_scheduler ? "optimizer" : "scheduler"),
+                  (path, above),
+                  (expected, "%s",
+                   has_scheduler ? "files of the optimizer beside scheduler.pt"
+                                 : "scheduler.pt beside optimizer.pt"));
+    probe_release(&in);
+    free(above);
+    return is_lost;
 }

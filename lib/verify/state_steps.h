@@ -1,4 +1,4 @@
-/* state_steps.h: whether the files of a trainer's state beside the weights are of one step. */
+/* state_steps.h: whether the files of a trainer's state beside the weights are of one step, and complete. */
 #ifndef FSDPCK_VERIFY_STATE_STEPS_H
 #define FSDPCK_VERIFY_STATE_STEPS_H
 
@@ -6,5 +6,9 @@
 
 /* Whether the optimizer's or the scheduler's file records another step than trainer_state.json. *what: STEP-STATE. */
 bool state_steps_differ(fsdpck_checkpoint *c, fsdpck_error *what);
+
+/* Whether the folder of a trainer_state.json has a scheduler.pt and nothing of the optimizer, or an optimizer.pt and no
+ * scheduler.pt: transformers' Trainer writes both or neither, and loads neither if one is missing. *what: STATE-PAIR. */
+bool state_pair_is_lost(fsdpck_checkpoint *c, fsdpck_error *what);
 
 #endif

@@ -95,7 +95,7 @@ bool trainer_state_is_of_model(const char *entry)
                                       : is_config_json(text_file_name(entry));
 }
 
-/* Empty, or an object or a list without an end. */
+/* Empty, zeros (what a crash of the machine leaves), or an object or a list without an end. */
 static bool is_json_cut(const probe_input *in, const char *entry)
 {
     enum { NBYTES_MAX = 4 << 20 };
@@ -106,7 +106,8 @@ static bool is_json_cut(const probe_input *in, const char *entry)
     while (at < nbytes && memchr(" \t\r\n", text[at], 4) != NULL)
         at++;
     const bool opens = at < nbytes && (text[at] == '{' || text[at] == '[');
-    const bool is_cut = at == nbytes || (opens && !json_text_has_end(text, nbytes));
+    const bool is_cut =
+        at == nbytes || text[at] == '\0' || (opens && !json_text_has_end(text, nbytes));
     free(text);
     return is_cut;
 }

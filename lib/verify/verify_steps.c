@@ -24,6 +24,8 @@ static void check_state(fsdpck_verify *v)
     fsdpck_error what;
     if (state_steps_differ(v->src, &what))
         findings_report(&v->found, &what);
+    if (state_pair_is_lost(v->src, &what))
+        findings_report(&v->found, &what);
 }
 
 void verify_steps(fsdpck_verify *v)
