@@ -215,6 +215,7 @@ typedef struct ranks_object {
     bool differs;
     bool
         is_of_stages; /* param_groups of an optimizer whose numbers mean other parameters by rank */
+    bool is_joined;   /* of the values of several ranks */
     rank_copies_use use; /* from ranks_merge_objects on */
 } ranks_object;
 
@@ -437,6 +438,9 @@ fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err) FSDPCK_MUST
 /* Before it, after ranks_mark_stages: param_groups with the numbers of several pipeline stages differ
  * between ranks, even if they are equal. */
 fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After it: 'params' of a group that lists names, others in each stage, becomes one list, as names in the flattened state of
+ * torch are. Lists that share a name are of different saves or groups, and differ. */
+fsdpck_status ranks_join_params(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A plain tensor that is local state of each rank becomes an object of each. Call before
  * ranks_merge_objects. */
 fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint32_t *pieces,

@@ -304,7 +304,8 @@ static fsdpck_status add_object(ranks_state *s, const ranks_object *o, uint32_t 
     made->content = content;
     made->loaded = 1;
     made->rank = rank;
-    made->joined = ranks_is_joined(s, VEC_AT(&s->tensors, const ranks_tensor, o->entry));
+    made->joined =
+        o->is_joined || ranks_is_joined(s, VEC_AT(&s->tensors, const ranks_tensor, o->entry));
     return FSDPCK_OK;
 }
 

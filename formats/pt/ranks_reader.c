@@ -148,6 +148,7 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
         RETURN_IF(ranks_warn_partial(s, err));
     RETURN_IF(ranks_mark_stages(s, err));
     RETURN_IF(ranks_part_stages(s, err));
+    RETURN_IF(ranks_join_params(s, err));
     if (is_whole)
         RETURN_IF(ranks_warn_lacking(s, err));
     RETURN_IF(ranks_merge(s, err));

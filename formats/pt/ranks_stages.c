@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "formats/pt/ranks_internal.h"
+#include "state/value_cells.h"
+#include "state/value_map.h"
 
 static fsdpck_status add_name(vec *sums, uint32_t rank, uint32_t entry, fsdpck_error *err)
 {
@@ -246,4 +248,100 @@ fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err)
     }
     budget_free(s->req->metadata, sums, nbytes);
     return FSDPCK_OK;
+}
+
+/* --- params of groups by name --- */
+
+/* The lists of one object that were found so far, as one. */
+typedef struct joined_params {
+    value list; /* in ranks_state.pool */
+    uint32_t lists;
+    bool overlap; /* or one is no list of names */
+} joined_params;
+
+static bool is_params(const ranks_state *s, const ranks_object *o)
+{
+    const value_pool *pool = &s->cat->pool;
+    return o->differs && !o->is_of_stages && groups_depth(s, o) > 0 &&
+           value_is_str(pool, value_item(pool, o->path, value_count(pool, o->path) - 1), "params");
+}
+
+/* seen: names of all objects. */
+static fsdpck_status add_params(ranks_state *s, uint32_t object, value params, joined_params *j,
+                                value_map *seen, fsdpck_error *err)
+{
+    const bool is_list = value_kind_of(params) == VALUE_LIST;
+    const size_t count = is_list ? value_count(&s->pool, params) : 0;
+    if (j->lists++ == 0)
+        RETURN_IF(value_new_list(&s->pool, &j->list, err));
+    j->overlap = j->overlap || !is_list;
+    for (size_t i = 0; !j->overlap && i < count; i++) {
+        const value name = value_item(&s->pool, params, i);
+        bool fresh = false;
+        if (value_kind_of(name) == VALUE_STR &&
+            value_map_put(seen, (object + UINT64_C(1)) << 32 | value_payload(name), &fresh, err) ==
+                NULL)
+            return FSDPCK_LIMIT;
+        j->overlap = !fresh;
+        if (fresh)
+            RETURN_IF(value_append(&s->pool, j->list, name, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* In one pass over all occurrences, each variant once. */
+static fsdpck_status gather_params(ranks_state *s, joined_params *joined, bool *is_seen,
+                                   value_map *seen, fsdpck_error *err)
+{
+    for (size_t i = 0; i < s->occurrences.count; i++) {
+        const ranks_occurrence *at = VEC_AT(&s->occurrences, const ranks_occurrence, i);
+        const value params = VEC_AT(&s->variants, const ranks_variant, at->variant)->content;
+        if (is_seen[at->variant] ||
+            !is_params(s, VEC_AT(&s->objects, const ranks_object, at->object)))
+            continue;
+        is_seen[at->variant] = true;
+        RETURN_IF(add_params(s, at->object, params, &joined[at->object], seen, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status use_joined(ranks_state *s, const joined_params *joined, fsdpck_error *err)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < s->objects.count; i++) {
+        ranks_object *o = VEC_AT(&s->objects, ranks_object, i);
+        if (joined[i].lists < 2 || joined[i].overlap)
+            continue;
+        RETURN_IF(vec_add(&s->variants, &(ranks_variant){.content = joined[i].list}, err));
+        o->first_variant = o->last_variant = (uint32_t)(s->variants.count - 1);
+        o->differs = false;
+        o->is_joined = true;
+        any = true;
+    }
+    for (size_t i = 0; any && i < s->occurrences.count; i++) {
+        ranks_occurrence *at = VEC_AT(&s->occurrences, ranks_occurrence, i);
+        if (joined[at->object].lists >= 2 && !joined[at->object].overlap)
+            at->variant = VEC_AT(&s->objects, const ranks_object, at->object)->first_variant;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status ranks_join_params(ranks_state *s, fsdpck_error *err)
+{
+    const uint64_t nbytes = s->objects.count * sizeof(joined_params);
+    const uint64_t seen_nbytes = s->variants.count * sizeof(bool);
+    value_map seen = VALUE_MAP(s->req->metadata);
+    joined_params *joined = budget_alloc(s->req->metadata, nbytes, err);
+    bool *is_seen = budget_alloc(s->req->metadata, seen_nbytes, err);
+    fsdpck_status st = joined == NULL || is_seen == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = gather_params(s, joined, is_seen, &seen, err);
+    if (st == FSDPCK_OK)
+        st = use_joined(s, joined, err);
+    value_map_release(&seen);
+    if (joined != NULL)
+        budget_free(s->req->metadata, joined, nbytes);
+    if (is_seen != NULL)
+        budget_free(s->req->metadata, is_seen, seen_nbytes);
+    return st;
 }

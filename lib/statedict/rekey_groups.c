@@ -123,6 +123,9 @@ static fsdpck_status read_params(rekey *r, rekey_optimizer *o, rekey_group *g, b
         RETURN_IF(add_position(r, o, text, nbytes, err));
     }
     g->count = (uint32_t)o->members.count - g->first;
+    /* Lists of several ranks: the first and the last parameter are of different ones. */
+    if (g->params != CAT_NONE && g->count > 0 && catalogue_object(r->cat, g->params)->joined)
+        REKEY_POSITION(o, *REKEY_MEMBER(o, g->first + g->count - 1))->joined = true;
     return FSDPCK_OK;
 }
 

@@ -53,7 +53,7 @@ typedef struct rekey_position {
     uint32_t first_state, nstates; /* in rekey_optimizer.states */
     bool has_objects;              /* its state has more than tensors and None */
     bool open;                     /* `param` is one of several parameters of its shape */
-    bool joined;                   /* flattened: its order is not known (cat_tensor.joined) */
+    bool joined;                   /* of several ranks: its order is not known (cat_tensor.joined) */
 } rekey_position;
 
 typedef struct rekey_group {

@@ -81,6 +81,23 @@ def refuse(setting, source, status, finding, *options):
     check("[%s]" % finding in done.stderr, done.stderr)
 
 
+def check_names(setting, source):
+    """The lists of the stages are one, and torch loads the state."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+    done, path = setting.consolidate(source, "names.pt", "--force")
+    check("[RANK-DIFFER]" not in done.stderr, done.stderr)
+    state = load_pt(path, weights_only=False)["optimizer"]
+    names = sorted(name for name, _ in Layers().named_parameters())
+    check(sorted(state["param_groups"][0]["params"]) == names, "params %s" % state["param_groups"])
+    model = Layers()
+    optimizer = torch.optim.Adam(model.parameters())
+    set_optimizer_state_dict(model, optimizer, state)
+    loaded = get_optimizer_state_dict(model, optimizer)["state"]
+    for name in names:
+        moment = loaded[name]["exp_avg"]
+        check(torch.allclose(moment, torch.full_like(moment, 0.1 * number_of(name))), "moments of %s" % name)
+
+
 @case(first=(2, 15))
 def case_optim_of_several_ranks(setting):
     from process_group import run_ranks
@@ -93,7 +110,13 @@ def case_optim_of_several_ranks(setting):
                 refuse(setting, source, BAD_INPUT, "MODEL-NEEDED", *options)
             numbered(setting, source, "--model", described)
         refuse(setting, folder + "-name", UNSUPPORTED, "MODEL-OPTIM")
-        refuse(setting, folder + "-name-ranks", UNSUPPORTED, "MODEL-OPTIM", "--per-rank", "first")
+        if kind == "experts":  # lists of names that overlap
+            refuse(setting, folder + "-name-ranks", UNSUPPORTED, "MODEL-OPTIM", "--per-rank", "first")
+            continue
+        check_names(setting, folder + "-name-ranks")
+        for options in ((), ("--assume", "order")):
+            refuse(setting, folder + "-name-ranks", BAD_INPUT, "MODEL-NEEDED", *options)
+        numbered(setting, folder + "-name-ranks", "--model", described)
 
 
 @case(first=(2, 15))
