@@ -270,7 +270,6 @@ SILENT = {
     ("transformers-full", "trainer_state.json"): (("lost",), OPTIONAL),
     ("transformers*", "scheduler.pt"): (("lost",), OPTIONAL),
     ("transformers*", "training_args.bin"): (("lost",), OPTIONAL),
-    ("transformers-full", "optimizer.bin"): (("lost",), OPTIONAL),
     ("verl", "actor/fsdp_config.json"): (("lost",), OPTIONAL),
     ("verl", "actor/huggingface/config.json"): (("lost",), OPTIONAL),
     ("fabric", "meta.pt"): (("lost",), OPTIONAL),
