@@ -164,7 +164,8 @@ def trainer(optimizer, training, change=None):
         step = os.path.join(os.path.dirname(path), "checkpoint-30")
         os.rename(path, step)
         state = {"state": {0: {"step": optimizer, "exp_avg": tensor()}}, "param_groups": [{"lr": 1, "params": [0]}]}
-        for name, content in (("optimizer.pt", saved(state)), ("training_args.bin", saved({"lr": 1})),
+        scheduler = {"base_lrs": [1], "last_epoch": training, "_step_count": training + 1}
+        for name, content in (("optimizer.pt", saved(state)), ("scheduler.pt", saved(scheduler)), ("training_args.bin", saved({"lr": 1})),
                               ("trainer_state.json", b'{"global_step": %d}' % training)):
             with open(os.path.join(step, name), "wb") as f:
                 f.write(content)
@@ -247,6 +248,7 @@ ROWS = [
     row("F09", "trainer-skipped", "A", None, trainer(29, 30, with_scaler)),
     row("F09", "trainer-scaler-after", "W", "STEP-STATE", trainer(31, 30, with_scaler), commands=("structure",)),
     row("F09", "trainer-state-lost", "W", "SAVE-INCOMPLETE", trainer(30, 30, lost("trainer_state.json")), commands=("structure",)),
+    *[row("F09", name + "-lost", "W", "STATE-PAIR", trainer(30, 30, lost(name + ".pt")), commands=("structure",)) for name in ("optimizer", "scheduler")],
     row("F09", "adapter", "A", None, adapter()),
     row("F09", "adapter-config-lost", "W", "SAVE-INCOMPLETE", adapter(lost("adapter_config.json")), commands=("structure",)),
     row("F08", "veomni", "A", None, veomni(STEP)),
