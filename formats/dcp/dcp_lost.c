@@ -57,12 +57,12 @@ static void see_chunks(const lost_items *l, uint8_t *of_tensor)
     }
 }
 
-static void see_tensors(lost_items *l)
+static bool see_tensors(lost_items *l)
 {
     const size_t n = catalogue_tensor_count(l->cat);
-    uint8_t *of_tensor = n == 0 ? NULL : budget_alloc(l->cat->owner, n, NULL);
+    uint8_t *of_tensor = budget_alloc(l->cat->owner, n, NULL);
     if (of_tensor == NULL)
-        return;
+        return false;
     see_chunks(l, of_tensor);
     for (size_t i = 0; i < n; i++) {
         if (of_tensor[i] == IS_LOST_HERE)
@@ -73,6 +73,7 @@ static void see_tensors(lost_items *l)
         l->whole_nbytes += catalogue_tensor_nbytes(l->cat, i);
     }
     budget_free(l->cat->owner, of_tensor, n);
+    return true;
 }
 
 static void see_objects(lost_items *l)
@@ -95,7 +96,10 @@ void dcp_lost_describe(const dcp_folder *d, const catalogue *cat, const dcp_file
     lost_items l = {.d = d, .cat = cat, .states = states, .file_id = file_id};
     const uint64_t tensors = catalogue_tensor_count(cat);
     l.names.limit_bytes = 65536;
-    see_tensors(&l);
+    if (!see_tensors(&l)) {
+        text_release(&l.names);
+        return;
+    }
     see_objects(&l);
     text_printf(text, "%" PRIu64 " of %" PRIu64 " tensor%s %s whole (%" PRIu64 " bytes)", l.whole,
                 tensors, text_plural(tensors), l.whole == 1 ? "is" : "are", l.whole_nbytes);

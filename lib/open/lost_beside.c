@@ -61,12 +61,9 @@ static bool is_model_without_weights(const probe_input *around, const char *name
 {
     probe_input in;
     model_config config = {0};
-    char *path = folder_path_join(around->path, name);
-    bool lacks = path != NULL && probe_gather(path, &in, NULL) == FSDPCK_OK;
-    free(path);
+    bool lacks = lost_components_open(around, name, &in);
     if (!lacks)
         return false;
-    lacks = in.is_folder && probe_has_entry(&in, "config.json");
     for (size_t i = 0; lacks && i < in.entry_count; i++)
         lacks = is_settings(&in, in.entries[i]);
     lacks = lacks && model_config_read(&in.dir, &config, NULL) == FSDPCK_OK &&

@@ -145,18 +145,27 @@ static void warn_missing(const probe_input *around, const char *index, read_inde
 
 /* ---- folders without weights ---- */
 
+bool lost_components_open(const probe_input *around, const char *name, probe_input *in)
+{
+    char *path = folder_path_join(around->path, name);
+    const bool is_open = path != NULL && probe_gather(path, in, NULL) == FSDPCK_OK;
+    free(path);
+    if (is_open && in->is_folder && probe_has_entry(in, "config.json"))
+        return true;
+    if (is_open)
+        probe_release(in);
+    return false;
+}
+
 /* Whether a folder has the config of a model, and no file that may have weights, nor a folder with such. */
 static bool is_component_without_weights(const probe_input *around, const char *name)
 {
     static const char *const ends[] = {".safetensors", ".bin",  ".pt",
                                        ".pth",         ".ckpt", ".index.json"};
     probe_input in;
-    char *path = folder_path_join(around->path, name);
-    bool lacks = path != NULL && probe_gather(path, &in, NULL) == FSDPCK_OK;
-    free(path);
+    bool lacks = lost_components_open(around, name, &in);
     if (!lacks)
         return false;
-    lacks = in.is_folder && probe_has_entry(&in, "config.json");
     for (size_t i = 0; lacks && i < in.entry_count; i++)
         for (size_t k = 0; lacks && k < sizeof ends / sizeof *ends; k++)
             lacks = strcmp(in.entries[i], "config.json") == 0 ||

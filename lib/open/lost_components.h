@@ -8,4 +8,7 @@
 /* Folders that `around` lacks, and those with a config and no weights. */
 void lost_components_warn(const probe_input *around, const logger *log);
 
+/* Opens a folder directly below that has a config.json; then the caller releases *in. */
+bool lost_components_open(const probe_input *around, const char *name, probe_input *in);
+
 #endif
