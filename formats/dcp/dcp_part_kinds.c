@@ -1,4 +1,4 @@
-/* dcp_part_kinds.c: folders of parts that contain another part than their names say, as a copy from the wrong folder
+/* dcp_part_kinds.c: folders of parts that contain another part than those of their names, as a copy from the wrong folder
  * leaves them. */
 #include <string.h>
 

@@ -169,12 +169,26 @@ static bool has_table(const fsdpck_checkpoint *c)
     return false;
 }
 
+/* Whether adapter_config.json is that of LoRA. An unreadable one is reported where it is needed. */
+static bool is_of_lora(const fsdpck_checkpoint *c)
+{
+    adapter_source from;
+    lora_config config = {0};
+    const bool is = adapter_source_find(c, NULL, false, NULL, &from, NULL) == FSDPCK_OK &&
+                    from.text != NULL &&
+                    lora_config_read(from.text, from.nbytes, NULL, &config, NULL) == FSDPCK_OK;
+    lora_config_release(&config);
+    adapter_source_release(&from);
+    return is;
+}
+
 /* The folder has PEFT's adapter_config.json: an adapter, or a model into which it was merged. Others are a value head,
- * LLaVA's non_lora_trainables.bin, a second adapter in a folder inside. */
+ * LLaVA's non_lora_trainables.bin, a second adapter in a folder inside, a model under the name of the adapter. */
 static fsdpck_status check_adapter(const fsdpck_checkpoint *c, const char *given, fsdpck_error *err)
 {
     const bool is_whole_model = !c->probe.is_folder || c->format->of_model;
-    const bool is_here = has_adapter_file(c) || adapters_are_likely(&c->cat) || has_table(c);
+    const bool is_likely = adapters_are_likely(&c->cat), has_file = has_adapter_file(c);
+    const bool is_here = is_likely || (has_file ? !is_of_lora(c) : has_table(c));
     if (!is_whole_model || (is_here && !is_elsewhere(c)))
         return FSDPCK_OK;
     return fail_lost(
