@@ -1,5 +1,6 @@
 /* fsdpck verify: the options of the check; every finding goes to the report. */
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "html_option.h"
 #include "progress_print.h"
 #include "report.h"
+#include "report_page.h"
 #include "verify_print.h"
 
 typedef struct verify_options {
@@ -185,6 +187,28 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
     return -1;
 }
 
+/* The messages of the run are findings, except the one about another folder than the one that was given. */
+static void note_inside(const cli *c, const fsdpck_verify *v)
+{
+    fsdpck_info source = FSDPCK_INIT(fsdpck_info);
+    char note[1200], path[1024];
+    bool limited = false;
+    fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
+    fsdpck_verify_get_info(v, &k);
+    if (c->quiet || fsdpck_verify_get_source(v, &source) == 0 || !source.entered)
+        return;
+    for (uint64_t i = 0; i < k.listed; i++) {
+        fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
+        fsdpck_verify_get_finding(v, i, &f);
+        limited = limited || f.what->finding == FSDPCK_FINDING_SEARCH_LIMIT;
+    }
+    snprintf(note, sizeof note, "reading the %s checkpoint %sinside: '%s'",
+             limited ? "first" : "only", limited ? "found " : "",
+             fsdpck_escape(path, sizeof path, source.path, strlen(source.path)));
+    fprintf(stderr, "fsdpck %s: %s\n", c->command, note);
+    report_page_note(c->page, note);
+}
+
 static int run(cli *c, verify_options *w, const char *path)
 {
     fsdpck_open_options open;
@@ -227,6 +251,8 @@ static int run(cli *c, verify_options *w, const char *path)
     const fsdpck_status st = fsdpck_verify_new(c->ctx, path, &options, &v, &err);
     progress_stop(view);
     int code;
+    if (st == FSDPCK_OK)
+        note_inside(c, v);
     if (st != FSDPCK_OK)
         code = report_failure(c, NULL, &err);
     else

@@ -154,6 +154,7 @@ static bool print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
     table_may_omit(rows, "DTYPE");
     table_may_omit(rows, "OF");
     table_may_omit(rows, "SHAPE");
+    table_may_omit(rows, "RELATIVE CHANGE");
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
         char change[40];

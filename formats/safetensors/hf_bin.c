@@ -96,7 +96,7 @@ static fsdpck_status check_index(const open_request *req, const char *index, fsd
         names[i] = strtab_text(&ix.files, i);
     if (st == FSDPCK_OK) {
         qsort(names, count, sizeof *names, text_compare);
-        st = hf_missing_check(req, names, count, BIN, err);
+        st = hf_missing_check(req, names, count, BIN, NULL, err);
     }
     if (st == FSDPCK_OK)
         st = check_files(in, names, count, true, err);

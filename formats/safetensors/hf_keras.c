@@ -103,7 +103,7 @@ static fsdpck_status check_files(const open_request *req, const strtab *files, f
     for (uint32_t i = 0; i < count; i++)
         names[i] = strtab_text(files, i);
     qsort(names, count, sizeof *names, text_compare);
-    const fsdpck_status st = hf_missing_check(req, names, count, ".h5", err);
+    const fsdpck_status st = hf_missing_check(req, names, count, ".h5", NULL, err);
     budget_free(req->metadata, names, (count + 1) * sizeof *names);
     return st;
 }

@@ -8,6 +8,7 @@
 
 #include "formats/common/renamed_file.h"
 #include "formats/safetensors/shard_name.h"
+#include "formats/safetensors/st_lost.h"
 #include "io/dead_link.h"
 
 enum { NAME_NBYTES_MAX = 512, PADDED_DIGITS = 5, VARIANTS_MOST = 8, MISSING_MOST = 1 << 16 };
@@ -210,8 +211,21 @@ static bool is_indexed_or_other(const void *ctx, const char *entry)
            bsearch(&entry, n->names, n->count, sizeof *n->names, text_compare) != NULL;
 }
 
+/* "10", or "10: 26 of 29 tensors are whole (1234 bytes), 3 tensors are lost or cut: ..." */
+static void set_found(const open_request *req, const hf_index *ix, size_t there, fsdpck_error *err)
+{
+    text_buf lost = {.limit_bytes = 65536};
+    if (ix != NULL)
+        st_lost_describe_missing(req, ix, &lost);
+    if (lost.nbytes > 0 && !lost.failed)
+        error_found(err, "%zu: %s", there, lost.text);
+    else
+        error_found(err, "%zu", there);
+    text_release(&lost);
+}
+
 static fsdpck_status check_present(const open_request *req, const char *const *names, size_t count,
-                                   const char *suffix, fsdpck_error *err)
+                                   const char *suffix, const hf_index *ix, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     text_buf list = {.limit_bytes = 300};
@@ -238,8 +252,8 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
         st = FAIL_WITH(err, BADINPUT, FILE_MISSING,
                        ("files in the index are missing: %s%s", list.text != NULL ? list.text : "",
                         list.failed ? ", ..." : ""),
-                       (path, in->path), (expected, "%zu file%s", count, text_plural(count)),
-                       (found, "%zu", count - missing));
+                       (path, in->path), (expected, "%zu file%s", count, text_plural(count)));
+        set_found(req, ix, count - missing, err);
         const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_indexed_or_other, &n);
         if (other != NULL)
             error_next(
@@ -260,11 +274,11 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
 }
 
 fsdpck_status hf_missing_check(const open_request *req, const char *const *names, size_t count,
-                               const char *suffix, fsdpck_error *err)
+                               const char *suffix, const hf_index *ix, fsdpck_error *err)
 {
     const char *entry;
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    const fsdpck_status st = check_present(req, names, count, suffix, &what);
+    const fsdpck_status st = check_present(req, names, count, suffix, ix, &what);
     if (st != FSDPCK_OK && err != NULL)
         *err = what;
     if (open_request_tolerate(req, st, &what))

@@ -15,6 +15,7 @@
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
+#include "formats/safetensors/st_lost.h"
 
 /* ".SAFETENSORS": one that other programs do not read from a folder either. */
 static bool has_upper_suffix(const char *name)
@@ -126,7 +127,7 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
     for (uint32_t i = 0; i < count; i++)
         names[i] = strtab_text(&ix->files, i);
     qsort(names, count, sizeof *names, text_compare);
-    fsdpck_status st = hf_missing_check(req, names, count, ".safetensors", err);
+    fsdpck_status st = hf_missing_check(req, names, count, ".safetensors", ix, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         if (!open_request_is_damaged(req) || probe_has_entry(req->probe, names[i]))
             st = st_files_add(s, names[i], err);
@@ -309,6 +310,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     } else {
         GOTO_IF(add_without_index(req, s, &cat->origin.by_suffix, err), out);
     }
+    st_files_describe_lost(s, st_lost_describe, index_name != NULL ? &ix : NULL);
     GOTO_IF(st_files_read_headers(s, err), out);
     st_files_warn_extra_fields(s, &req->log);
     st_files_warn_tied(s, &req->log);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
+#include "formats/safetensors/st_lost.h"
 
 /* Accepts a file of this name that no other reader recognizes, so that the error names its defect.
  */
@@ -50,6 +51,7 @@ static fsdpck_status open_one(const open_request *req, catalogue *cat, void **se
     RETURN_IF(st_files_open(req, &s, err));
     fsdpck_status st;
     GOTO_IF(st_files_add(s, req->path, err), out);
+    st_files_describe_lost(s, st_lost_describe, NULL);
     GOTO_IF(st_files_read_headers(s, err), out);
     st_files_warn_extra_fields(s, &req->log);
     st_files_warn_tied(s, &req->log);

@@ -10,7 +10,7 @@
 typedef struct opened {
     uint64_t nbytes;
     st_header header;
-    bool is_bad; /* already reported */
+    bool is_bad, has_header;
 } opened;
 
 struct st_files {
@@ -24,6 +24,8 @@ struct st_files {
     unsigned nthreads;
     const open_request *req; /* while headers are read */
     catalogue *cat;
+    st_lost_fn describe_lost; /* may be NULL */
+    const void *lost_ctx;
 };
 
 static const folder *dir_of(const st_files *s)
@@ -134,7 +136,8 @@ static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint
     return file_set_read_at(&r->s->files, r->file, offset_bytes, dst, nbytes, err);
 }
 
-static fsdpck_status read_one(st_files *s, uint64_t job, bool may_end_early, fsdpck_error *err)
+static fsdpck_status read_one(st_files *s, uint64_t job, bool may_end_early, st_header *h,
+                              fsdpck_error *err)
 {
     opened *o = VEC_AT(&s->opened, opened, job);
     reading r = {.s = s, .file = (uint32_t)job};
@@ -142,50 +145,101 @@ static fsdpck_status read_one(st_files *s, uint64_t job, bool may_end_early, fsd
     if (st == FSDPCK_OK) {
         const st_input in = {
             .read = read_file, .ctx = &r, .nbytes = o->nbytes, .may_end_early = may_end_early};
-        st = st_header_read(&in, s->owner, &o->header, err);
+        st = st_header_read(&in, s->owner, h, err);
     }
     if (st != FSDPCK_OK)
         st_files_error_path(s, (size_t)job, err);
     return st;
 }
 
+/* A damaged file is no failure yet; its header is read if the file is only cut. */
 static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
 {
     st_files *s = ctx;
+    opened *o = VEC_AT(&s->opened, opened, job);
     fsdpck_error what = FSDPCK_ERROR_INIT;
     (void)worker;
 
-    const fsdpck_status st = read_one(s, job, false, &what);
-    if (st == FSDPCK_OK)
-        return st;
-    VEC_AT(&s->opened, opened, job)->is_bad =
-        open_request_report(s->req, st, &what) || s->req->damage != NULL;
-    if (VEC_AT(&s->opened, opened, job)->is_bad)
+    fsdpck_status st = read_one(s, job, false, &o->header, &what);
+    o->is_bad = st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
+    if (o->is_bad)
+        o->has_header = read_one(s, job, true, &o->header, NULL) == FSDPCK_OK;
+    else
+        o->has_header = st == FSDPCK_OK;
+    if (o->is_bad || st == FSDPCK_OK)
         return FSDPCK_OK;
     if (err != NULL)
         *err = what;
     return st;
 }
 
-/* For the status; with request->damage, without the data that are lost. */
-static fsdpck_status read_again(st_files *s, size_t i, fsdpck_error *err)
+/* Adds the tensors that a cut file costs. */
+static void describe_lost(const st_files *s, size_t i, fsdpck_error *what)
+{
+    text_buf lost = {.limit_bytes = 65536};
+    char found[sizeof what->found];
+    if (s->describe_lost == NULL || (what->finding != FSDPCK_FINDING_FILE_SHORT &&
+                                     what->finding != FSDPCK_FINDING_ST_HEADER_SIZE))
+        return;
+    s->describe_lost(s, s->lost_ctx, i, &lost);
+    snprintf(found, sizeof found, "%s", what->found);
+    if (lost.nbytes > 0 && !lost.failed) {
+        what->found[0] = '\0';
+        error_found(what, "%s: %s", found, lost.text);
+    }
+    text_release(&lost);
+}
+
+/* Reports a damaged file. OK: only data are lost, and the request tolerates it. */
+static fsdpck_status report_bad(st_files *s, size_t i, fsdpck_error *err)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    fsdpck_status st = read_one(s, i, false, &what);
-    if (what.finding == FSDPCK_FINDING_FILE_SHORT && open_request_tolerate(s->req, st, &what))
-        st = read_one(s, i, true, &what);
-    if (st != FSDPCK_OK && err != NULL)
+    st_header again = {0};
+    const fsdpck_status st = read_one(s, i, false, &again, &what);
+    if (st == FSDPCK_OK) { /* it has changed */
+        st_header_release(&VEC_AT(&s->opened, opened, i)->header);
+        VEC_AT(&s->opened, opened, i)->header = again;
+        return FSDPCK_OK;
+    }
+    describe_lost(s, i, &what);
+    (void)open_request_report(s->req, st, &what);
+    if (what.finding == FSDPCK_FINDING_FILE_SHORT && VEC_AT(&s->opened, opened, i)->has_header &&
+        open_request_tolerate(s->req, st, &what))
+        return FSDPCK_OK;
+    if (err != NULL)
         *err = what;
     return st;
 }
 
+fsdpck_status st_files_read_damaged(st_files *s, fsdpck_error *err)
+{
+    return pool_run(s->nthreads, s->opened.count, read_header, s, s->cancel, err);
+}
+
+bool st_files_has_header(const st_files *s, size_t i)
+{
+    return VEC_AT(&s->opened, opened, i)->has_header;
+}
+
+void st_files_describe_lost(st_files *s, st_lost_fn fn, const void *ctx)
+{
+    s->describe_lost = fn;
+    s->lost_ctx = ctx;
+}
+
+/* Reports all damaged files, and returns the first. */
 fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err)
 {
-    fsdpck_status st = pool_run(s->nthreads, s->opened.count, read_header, s, s->cancel, err);
-    for (size_t i = 0; st == FSDPCK_OK && i < s->opened.count; i++)
-        if (VEC_AT(&s->opened, opened, i)->is_bad)
-            st = read_again(s, i, err);
+    fsdpck_status st = st_files_read_damaged(s, err);
+    const bool read = st == FSDPCK_OK;
+    for (size_t i = 0; read && i < s->opened.count; i++) {
+        if (!VEC_AT(&s->opened, opened, i)->is_bad)
+            continue;
+        const fsdpck_status one = report_bad(s, i, st == FSDPCK_OK ? err : NULL);
+        st = st == FSDPCK_OK ? one : st;
+    }
     s->req = NULL;
+    s->describe_lost = NULL;
     return st;
 }
 

@@ -28,6 +28,13 @@ fsdpck_status st_files_add(st_files *s, const char *name, fsdpck_error *err) FSD
 size_t st_files_count(const st_files *s);
 /* Headers of all files added; errors name file and offset. */
 fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same of files that may be cut or damaged: without errors about their contents. See st_files_has_header. */
+fsdpck_status st_files_read_damaged(st_files *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+bool st_files_has_header(const st_files *s, size_t i);
+/* Each tensor is whole in one file: `fn` adds those that cut file `index` costs to its error. `ctx` is used while headers are
+ * read. See st_lost.h. */
+typedef void (*st_lost_fn)(const st_files *s, const void *ctx, size_t index, text_buf *text);
+void st_files_describe_lost(st_files *s, st_lost_fn fn, const void *ctx);
 /* Threads of the request, at least 1; jobs that they share, see pool.h. */
 unsigned st_files_threads(const st_files *s);
 fsdpck_status st_files_run(const st_files *s, uint64_t njobs, pool_job_fn fn, void *ctx,
