@@ -211,14 +211,14 @@ static bool is_indexed_or_other(const void *ctx, const char *entry)
            bsearch(&entry, n->names, n->count, sizeof *n->names, text_compare) != NULL;
 }
 
-/* "10", or "10: 26 of 29 tensors are whole (1234 bytes), 3 tensors are lost or cut: ..." */
+/* "10", or "10 files: 26 of 29 tensors are whole (1234 bytes), 3 tensors are lost or cut: ..." */
 static void set_found(const open_request *req, const hf_index *ix, size_t there, fsdpck_error *err)
 {
     text_buf lost = {.limit_bytes = 65536};
     if (ix != NULL)
         st_lost_describe_missing(req, ix, &lost);
     if (lost.nbytes > 0 && !lost.failed)
-        error_found(err, "%zu: %s", there, lost.text);
+        error_found(err, "%zu file%s: %s", there, text_plural(there), lost.text);
     else
         error_found(err, "%zu", there);
     text_release(&lost);
