@@ -7,7 +7,7 @@
  *
  * Steps of open(): dcp_metadata.c (pickle to records), dcp_catalogue.c (records to catalogue),
  * dcp_files.c (sizes and ranges of the blobs), dcp_origin.c (the program that wrote it),
- * dcp_part_folders.c (folders with a DCP folder for each part); dcp_blob.c and dcp_st_stream.c read bytes,
+ * dcp_part_folders.c (folders with a DCP folder for each part; dcp_part_kinds.c: their contents); dcp_blob.c and dcp_st_stream.c read bytes,
  * dcp_object.c reads byte items.
  *
  * Writing (dcp_writer.c): one `__{rank}_0.distcp` per rank and a `.metadata` that torch 2.1 to 2.15

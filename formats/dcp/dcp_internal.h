@@ -100,6 +100,8 @@ void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp
  * (dcp_count_ranks.c). Warns about data files of another save. RANKS-STATED. */
 fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After the catalogue is sealed. Warns (RANK-KIND) about folders of parts with another part in them (dcp_part_kinds.c). */
+void dcp_warn_part_kinds(const dcp_folder *d, const dcp_marks *marks);
 
 /* One `.metadata` of the folder (dcp_metadata_file.c). On failure *m is released. */
 fsdpck_status dcp_metadata_read_file(dcp_folder *d, const open_request *req, const char *name,

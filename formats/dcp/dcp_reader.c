@@ -274,6 +274,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                     "metadata contains pathlib objects of Python 3.13, which older versions of "
                     "Python cannot read");
     RETURN_IF(catalogue_seal(d->cat, err));
+    dcp_warn_part_kinds(d, &marks);
     RETURN_IF(dcp_lightning_read(d, req, lightning_file, err));
     RETURN_IF(dcp_order_check(d, req, err));
     return req->repair_strided ? dcp_boxes_repair(d, req, err)

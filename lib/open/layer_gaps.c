@@ -194,6 +194,62 @@ static void find_lost_ends(gap_search *s, model_ties ties)
     }
 }
 
+/* ---- weights of another model ---- */
+
+typedef struct layer_word {
+    const char *type, *word;
+} layer_word;
+
+static const layer_word words[] = {
+#define LAYERS(type, word) {type, word},
+#include "open/layer_words.def"
+#undef LAYERS
+};
+
+static const char *word_of_type(const char *type)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].type, type) == 0)
+            return words[i].word;
+    return NULL;
+}
+
+static bool has_part(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    for (;; name++) {
+        if (strncmp(name, word, n) == 0 && (name[n] == '.' || name[n] == '\0'))
+            return true;
+        name = strchr(name, '.');
+        if (name == NULL)
+            return false;
+    }
+}
+
+/* Names of flat parameters tell no layer. */
+static bool has_layers(const catalogue *c, const char *word)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const char *name = catalogue_name(c, catalogue_tensor(c, i)->name);
+        if (has_part(name, word) || strstr(name, "flat_param") != NULL)
+            return true;
+    }
+    return catalogue_tensor_count(c) == 0;
+}
+
+/* A draft model of one layer may have another name for it. */
+void layer_gaps_warn_none(const model_config *config, const logger *log)
+{
+    const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
+    if (word_of_type(config->model_type) != NULL && layers > 1)
+        log_warn(log, FSDPCK_FINDING_EXPORT_KEYS,
+                 "check that weights and config.json are of one model",
+                 "the weights have none of the %" PRIu64
+                 " layers of the model that config.json describes ('%s'); a loader fills them with "
+                 "random values",
+                 layers, config->model_type);
+}
+
 static fsdpck_status search(gap_search *s, const model_config *config, fsdpck_error *err)
 {
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
@@ -227,6 +283,11 @@ fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, co
     gap_search s = {.c = c, .log = log, .tensors = VEC_OF(layer_tensor, NULL)};
     if (config->numbers[MODEL_HIDDEN_LAYERS] == 0)
         return FSDPCK_OK;
+    const char *word = word_of_type(config->model_type);
+    if (word != NULL && !has_layers(c, word)) {
+        layer_gaps_warn_none(config, log);
+        return FSDPCK_OK;
+    }
     strtab_init(&s.suffixes, NULL);
     const fsdpck_status st = search(&s, config, err);
     strtab_release(&s.suffixes);

@@ -115,8 +115,13 @@ static fsdpck_status fail_lost(const fsdpck_checkpoint *c, const char *given, co
     const size_t tensors = catalogue_tensor_count(&c->cat);
     text_buf other = {0};
     text_printf(&other, "%s", c->probe.path);
-    if (c->probe.is_folder && c->entered_from == NULL && catalogue_file_count(read) > 0)
-        text_printf(&other, "/%s", catalogue_name(read, catalogue_file(read, 0)->path));
+    if (c->probe.is_folder && c->entered_from == NULL && catalogue_file_count(read) > 0) {
+        const char *first = catalogue_name(read, catalogue_file(read, 0)->path);
+        const size_t n = c->cat.origin.part_folders > 0 /* a file of them is no checkpoint */
+                             ? strlen(first) - strlen(text_file_name(first))
+                             : 0;
+        text_printf(&other, "/%.*s", (int)(n > 0 ? n - 1 : strlen(first)), first);
+    }
     fsdpck_status st = text_check(&other, err);
     if (st == FSDPCK_OK)
         st = FAIL_WITH(err, BADINPUT, WEIGHTS_LOST, ("%s", what), (path, given),
@@ -164,12 +169,26 @@ static bool has_table(const fsdpck_checkpoint *c)
     return false;
 }
 
+/* Whether adapter_config.json is that of LoRA. An unreadable one is reported where it is needed. */
+static bool is_of_lora(const fsdpck_checkpoint *c)
+{
+    adapter_source from;
+    lora_config config = {0};
+    const bool is = adapter_source_find(c, NULL, false, NULL, &from, NULL) == FSDPCK_OK &&
+                    from.text != NULL &&
+                    lora_config_read(from.text, from.nbytes, NULL, &config, NULL) == FSDPCK_OK;
+    lora_config_release(&config);
+    adapter_source_release(&from);
+    return is;
+}
+
 /* The folder has PEFT's adapter_config.json: an adapter, or a model into which it was merged. Others are a value head,
- * LLaVA's non_lora_trainables.bin, a second adapter in a folder inside. */
+ * LLaVA's non_lora_trainables.bin, a second adapter in a folder inside, a model under the name of the adapter. */
 static fsdpck_status check_adapter(const fsdpck_checkpoint *c, const char *given, fsdpck_error *err)
 {
     const bool is_whole_model = !c->probe.is_folder || c->format->of_model;
-    const bool is_here = has_adapter_file(c) || adapters_are_likely(&c->cat) || has_table(c);
+    const bool is_likely = adapters_are_likely(&c->cat), has_file = has_adapter_file(c);
+    const bool is_here = is_likely || (has_file ? !is_of_lora(c) : has_table(c));
     if (!is_whole_model || (is_here && !is_elsewhere(c)))
         return FSDPCK_OK;
     return fail_lost(
@@ -263,6 +282,18 @@ static bool is_state_alone(const fsdpck_checkpoint *c)
     return true;
 }
 
+/* A folder with one folder for each part, accelerate's pytorch_model_fsdp_0 and optimizer_0: the first has no model. */
+static bool has_parts_without_model(const fsdpck_checkpoint *c)
+{
+    bool has_optimizer = false;
+    for (size_t i = 0; c->cat.origin.part_folders > 0 && i < catalogue_tensor_count(&c->cat); i++) {
+        if (is_of_part(c, i, PART_MODEL))
+            return false;
+        has_optimizer = has_optimizer || is_of_part(c, i, PART_OPTIMIZER);
+    }
+    return has_optimizer;
+}
+
 void checkpoint_warn_lost(const fsdpck_checkpoint *c)
 {
     static const char next[] =
@@ -277,6 +308,9 @@ void checkpoint_warn_lost(const fsdpck_checkpoint *c)
         log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
                  "'%s' has a trainer's state ('%s'), but no weights", c->entered_from,
                  text_file_name(c->probe.path));
+    else if (has_parts_without_model(c))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
+                 "'%s' has the state of the optimizer, but no model", c->path);
     else if (has_family_of_optimizer(c, &third))
         log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
                  "'%s' has files of the optimizer%s, but none of the model", c->path,
@@ -316,7 +350,7 @@ fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, 
     const char *given = c->entered_from != NULL ? c->entered_from : c->path;
     if (c->base != NULL || c->remote_files != NULL)
         return FSDPCK_OK;
-    if (optimizer && is_optimizer_alone(c))
+    if (optimizer && (is_optimizer_alone(c) || has_parts_without_model(c)))
         return fail_lost(c, given, "the folder has the state of the optimizer, but no model", err);
     if (optimizer && is_state_alone(c))
         return fail_lost(c, given, "the folder has a trainer's state, but no weights", err);

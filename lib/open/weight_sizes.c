@@ -126,6 +126,29 @@ static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const model_config 
     return agrees || differing == SIZE_MAX ? FSDPCK_OK : fail_size(c, config, differing, err);
 }
 
+/* An adapter under the name of a model. PEFT's own folders have its config, and other names. */
+static bool is_adapter_only(const fsdpck_checkpoint *c)
+{
+    const size_t count = catalogue_tensor_count(&c->cat);
+    path_kind kind = PATH_ABSENT;
+    if (count == 0 || catalogue_file_count(&c->cat) == 0 ||
+        !checkpoint_is_weights_name(text_file_name(
+            c->probe.is_folder ? catalogue_name(&c->cat, catalogue_file(&c->cat, 0)->path)
+                               : c->probe.path)) ||
+        path_probe(&c->probe.dir, "adapter_config.json", &kind, NULL, NULL) != FSDPCK_OK)
+        return false;
+    return kind == PATH_ABSENT && adapters_count_tensors(&c->cat) == count;
+}
+
+static fsdpck_status check_layers(const fsdpck_checkpoint *c, const model_config *config,
+                                  fsdpck_error *err)
+{
+    if (!is_adapter_only(c))
+        return layer_gaps_warn(&c->cat, config, &c->ctx->log, err);
+    layer_gaps_warn_none(config, &c->ctx->log);
+    return FSDPCK_OK;
+}
+
 fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
     model_config config;
@@ -140,7 +163,7 @@ fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *e
     if (st == FSDPCK_OK && config.text != NULL) {
         st = is_alone ? FSDPCK_OK : check_sizes(c, &config, err);
         if (st == FSDPCK_OK && (is_alone || c->format->of_model))
-            st = layer_gaps_warn(&c->cat, &config, &c->ctx->log, err);
+            st = check_layers(c, &config, err);
     } else {
         st = FSDPCK_OK;
     }

@@ -302,6 +302,13 @@ typedef struct files_walk {
     strtab folders; /* below the step, in the order of the search; "": the step */
 } files_walk;
 
+/* Read as this kind; or as a model without an optimizer, under any name. */
+static bool is_known(const resume_state *s, const char *path, size_t nbytes, resume_kind kind)
+{
+    return is_read(s, path, nbytes, kind) ||
+           (kind == RESUME_OPTIMIZER && is_read(s, path, nbytes, RESUME_MODEL));
+}
+
 /* A folder that is named as a kind of state is its place, with any file in it, unless a checkpoint of
  * this kind was read from it. */
 static bool kind_of_path(const resume_state *s, const char *path, resume_kind *kind, size_t *nbytes)
@@ -310,8 +317,8 @@ static bool kind_of_path(const resume_state *s, const char *path, resume_kind *k
         const size_t n = strcspn(at, "/");
         *nbytes = (size_t)(at - path) + n;
         if (at[n] == '\0')
-            return kind_of_file(at, kind) && !is_read(s, path, *nbytes, *kind);
-        if (kind_of_key(at, n, kind) && !is_read(s, path, *nbytes, *kind))
+            return kind_of_file(at, kind) && !is_known(s, path, *nbytes, *kind);
+        if (kind_of_key(at, n, kind) && !is_known(s, path, *nbytes, *kind))
             return true;
         at += n + 1;
     }
