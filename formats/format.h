@@ -320,5 +320,7 @@ bool format_is_shard_of_rank(const char *name);
 uint64_t format_file_count(const char *name);
 /* The index without which transformers or diffusers do not load a file of this name (shard_name.h). */
 bool format_index_name(const char *name, char *index, size_t capacity);
+/* The name of file `number` of the same set; for names that have such an index. False for others. */
+bool format_numbered_name(const char *name, uint64_t number, char *other, size_t capacity);
 
 #endif

@@ -1,3 +1,5 @@
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/common/torch_archive.h"
@@ -92,6 +94,17 @@ bool format_is_shard_of_rank(const char *name)
 bool format_index_name(const char *name, char *index, size_t capacity)
 {
     return shard_name_index(name, index, capacity);
+}
+
+bool format_numbered_name(const char *name, uint64_t number, char *other, size_t capacity)
+{
+    enum { DIGITS = 5 };
+    shard_name parts;
+    if (!shard_name_parse(name, &parts) && !shard_name_parse_as(name, ".bin", &parts))
+        return false;
+    const int n = snprintf(other, capacity, "%.*s%0*" PRIu64 "%s", (int)parts.number_at, name,
+                           DIGITS, number, name + parts.number_at + DIGITS);
+    return n > 0 && (size_t)n < capacity && (size_t)n == strlen(name);
 }
 
 uint64_t format_file_count(const char *name)

@@ -12,7 +12,7 @@
 #include "open/state_files.h"
 
 /* Files and folders that are opened beside one checkpoint. */
-enum { OPENED_MAX = 32 };
+enum { OPENED_MAX = 32, NAME_NBYTES_MAX = 256 };
 
 static bool is_safetensors(const char *name)
 {
@@ -282,6 +282,41 @@ static fsdpck_status fail_cut(const fsdpck_checkpoint *c, const char *entry, con
         (path, c->probe.path), (next, "copy the file again, or remove it: a loader may choose it"));
 }
 
+/* The first file that the set of `entry` lacks. The others of a set are searched with its first one only. */
+static bool find_lost(const probe_input *in, const char *entry, char *name, size_t capacity)
+{
+    if (!format_numbered_name(entry, 0, name, capacity))
+        return false;
+    const uint64_t count = format_file_count(entry), first = probe_has_entry(in, name) ? 0 : 1;
+    for (uint64_t k = first; k < first + count; k++) {
+        if (format_numbered_name(entry, k, name, capacity) && !probe_has_entry(in, name))
+            return true;
+        if (k == first && strcmp(entry, name) != 0)
+            return false;
+    }
+    return false;
+}
+
+static fsdpck_status check_sets(const fsdpck_checkpoint *c, const catalogue *read,
+                                fsdpck_error *err)
+{
+    char name[NAME_NBYTES_MAX];
+    for (size_t i = 0; i < c->probe.entry_count; i++) {
+        const char *entry = c->probe.entries[i];
+        if (checkpoint_is_weights_name(entry) && !weights_beside_is_read(read, entry) &&
+            format_index_name(entry, name, sizeof name) &&
+            find_lost(&c->probe, entry, name, sizeof name))
+            return FAIL_WITH(err, BADINPUT, WEIGHTS_CUT,
+                             ("'%s' beside the weights is missing, but '%s' of the same set is "
+                              "there",
+                              name, entry),
+                             (path, c->probe.path),
+                             (next, "copy the file from where it was saved, or remove the others: "
+                                    "a loader may choose this set"));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *read,
                                    checkpoint_open_fn open, strtab *cut, fsdpck_error *err)
 {
@@ -307,5 +342,5 @@ fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *
         }
         free(path);
     }
-    return st;
+    return st == FSDPCK_OK ? check_sets(c, read, err) : st;
 }

@@ -123,6 +123,35 @@ static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t c
     return st;
 }
 
+/* Another of these steps is complete. */
+static bool has_complete(fsdpck_context *ctx, latest_step *list, size_t count,
+                         const fsdpck_latest_options *o)
+{
+    const logger log = ctx->log;
+    bool has = false;
+    ctx->log = (logger){0};
+    for (size_t i = 0; !has && i < count; i++) {
+        fsdpck_error why = FSDPCK_ERROR_INIT;
+        has = latest_step_may_count(&list[i]) &&
+              latest_step_check(ctx, &list[i], o, NULL, &why) == FSDPCK_OK;
+    }
+    ctx->log = log;
+    return has;
+}
+
+/* Weights that are not read may be damaged, if there is no better step: verify only warns of them. */
+static fsdpck_status check_or_warn(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
+                                   const fsdpck_latest_options *o, bool is_first, fsdpck_error *why)
+{
+    const fsdpck_status st = check_step(ctx, list, count, at, o, why);
+    if (!is_first || st != FSDPCK_BADINPUT || why->finding != FSDPCK_FINDING_WEIGHTS_CUT ||
+        has_complete(ctx, list + at + 1, count - at - 1, o))
+        return st;
+    fsdpck_error_init(why);
+    list[at].takes_cut = true;
+    return check_step(ctx, list, count, at, o, why);
+}
+
 /* Skips an unreadable checkpoint if a newer one was found; otherwise the newest is unknown.
  * *complete: the first complete one. */
 static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
@@ -136,7 +165,7 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
         if (latest_recorded_is_copy(&list[i], last) ||
             (last != NULL && list[i].copy_of == last->path))
             continue;
-        const fsdpck_status st = check_step(ctx, list, count, i, o, &why);
+        const fsdpck_status st = check_or_warn(ctx, list, count, i, o, *found == 0, &why);
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
         if ((is_absent || latest_step_is_unknown(st, &why)) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {

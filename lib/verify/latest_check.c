@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
@@ -16,22 +17,39 @@
 typedef struct warning_filter {
     logger to;
     bool is_file;
-    bool is_state; /* in a folder of a trainer's state */
+    bool is_state;  /* in a folder of a trainer's state */
+    bool takes_cut; /* of latest_check_one */
+    pthread_mutex_t lock;
+    strtab printed; /* verify opens the same files a second time */
 } warning_filter;
 
+static bool is_new(warning_filter *f, const log_line *line)
+{
+    uint32_t id;
+    if (line->level == LOG_DETAIL)
+        return true;
+    const size_t nbytes = strlen(line->text);
+    pthread_mutex_lock(&f->lock);
+    const bool was_printed = strtab_find(&f->printed, line->text, nbytes) != STRTAB_NONE;
+    if (!was_printed && strtab_intern(&f->printed, line->text, nbytes, &id, NULL) != FSDPCK_OK)
+        id = STRTAB_NONE; /* it may be printed again */
+    pthread_mutex_unlock(&f->lock);
+    return !was_printed;
+}
+
 /* Notes are left to the command that opens the chosen one. A file of a set is checked together with the others. A
- * trainer's state does not tell the number of ranks, the weights do. */
+ * trainer's state does not tell the number of ranks, the weights do. Others are checked after the open. */
 static void log_warnings_only(void *arg, const log_line *line)
 {
-    const warning_filter *f = arg;
+    warning_filter *f = arg;
     const finding_kind *kind = finding_get(line->finding);
     const bool is_of_set = f->is_file && line->finding == FSDPCK_FINDING_FILE_OF_SET;
     const bool is_of_weights = f->is_state && line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
     const bool is_checked = line->finding == FSDPCK_FINDING_LATEST_TARGET ||
                             line->finding == FSDPCK_FINDING_LATEST_LOST ||
-                            line->finding == FSDPCK_FINDING_WEIGHTS_CUT; /* after the open */
+                            (line->finding == FSDPCK_FINDING_WEIGHTS_CUT && !f->takes_cut);
     if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_checked &&
-        (kind == NULL || kind->severity >= FINDING_WARNING))
+        (kind == NULL || kind->severity >= FINDING_WARNING) && is_new(f, line))
         f->to.fn(f->to.ctx, line);
 }
 
@@ -171,7 +189,7 @@ static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
 }
 
 /* nested: receives the folders below; NULL: not needed. */
-static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
+static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, bool takes_cut,
                                   const fsdpck_latest_options *o, resume_state *state,
                                   nested_folders *nested, fsdpck_error *err)
 {
@@ -195,7 +213,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
     if (st == FSDPCK_OK && c->probe.is_folder)
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK && !takes_cut)
         st = weights_beside_check(c, c->adapter == NULL ? &c->cat : &c->read, checkpoint_open, NULL,
                                   err);
     if (st == FSDPCK_OK)
@@ -249,7 +267,7 @@ static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
 }
 
 /* A folder that is not read, or without tensors, is no defect of the step. */
-static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
+static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f, bool takes_cut,
                                   const fsdpck_latest_options *o, resume_state *state,
                                   fsdpck_error *err)
 {
@@ -259,7 +277,7 @@ static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
                          ("folder of one part contains no checkpoint: the save did not complete, "
                           "or its files were lost"),
                          (path, f->path), (next, "use an older checkpoint"));
-    fsdpck_status st = check_opened(ctx, f->path, o, state, NULL, &why);
+    fsdpck_status st = check_opened(ctx, f->path, takes_cut, o, state, NULL, &why);
     if (st == FSDPCK_OK)
         st = check_as_verify(ctx, f->path, o, &why);
     if (st == FSDPCK_OK || st == FSDPCK_UNSUPPORTED || st == FSDPCK_USAGE ||
@@ -271,27 +289,31 @@ static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
     return st;
 }
 
-fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
+fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path, bool takes_cut,
                                const fsdpck_latest_options *o, resume_state *state,
                                fsdpck_error *err)
 {
     nested_folders nested;
     const logger log = ctx->log;
     path_kind kind;
-    warning_filter filter = {.to = log};
+    warning_filter filter = {.to = log, .takes_cut = takes_cut};
     filter.is_file = path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+    pthread_mutex_init(&filter.lock, NULL);
+    strtab_init(&filter.printed, NULL);
     ctx->log = (logger){log_warnings_only, &filter};
     nested_folders_init(&nested);
-    fsdpck_status st = check_opened(ctx, path, o, state, &nested, err);
+    fsdpck_status st = check_opened(ctx, path, takes_cut, o, state, &nested, err);
     nested_folders_warn_unread(&nested, &ctx->log);
     if (st == FSDPCK_OK)
         st = check_as_verify(ctx, path, o, err);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++) {
         const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
         filter.is_state = f->is_state;
-        st = check_nested(ctx, f, o, state, err);
+        st = check_nested(ctx, f, takes_cut, o, state, err);
     }
     nested_folders_release(&nested);
     ctx->log = log;
+    strtab_release(&filter.printed);
+    pthread_mutex_destroy(&filter.lock);
     return st;
 }

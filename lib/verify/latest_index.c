@@ -1,5 +1,6 @@
 #include "verify/latest_index.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,17 +19,30 @@ static bool has_file(const char *folder_path, const char *name)
     return has;
 }
 
-/* Whether the folder has no index at all, but files that need `index`. */
-static bool lacks_index(const probe_input *in, char *index)
+/* Whether the folder has files with this suffix that need `index`, and no index of such files. */
+static bool lacks_index_of(const probe_input *in, const char *suffix, bool *has_files, char *index)
 {
-    bool lacks = false;
+    char mark[64];
+    bool has_index = false;
+    *has_files = false;
+    snprintf(mark, sizeof mark, "%s.index.", suffix);
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *entry = in->entries[i];
-        if (strstr(entry, ".index.") != NULL)
-            return false;
-        lacks = lacks ||
-                (format_file_count(entry) > 1 && format_index_name(entry, index, NAME_NBYTES_MAX));
+        has_index = has_index || strstr(entry, mark) != NULL;
+        *has_files = *has_files || (text_ends_with(entry, strlen(entry), suffix) &&
+                                    format_file_count(entry) > 1 &&
+                                    format_index_name(entry, index, NAME_NBYTES_MAX));
     }
+    return *has_files && !has_index;
+}
+
+/* Loaders prefer safetensors: files of torch.save beside them need no index. */
+static bool lacks_index(const probe_input *in, char *index)
+{
+    static const char *const suffixes[] = {".safetensors", ".bin"};
+    bool has_files = false, lacks = false;
+    for (size_t i = 0; !has_files && i < sizeof suffixes / sizeof *suffixes; i++)
+        lacks = lacks_index_of(in, suffixes[i], &has_files, index);
     return lacks;
 }
 

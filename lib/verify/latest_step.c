@@ -97,7 +97,7 @@ static fsdpck_status check_no_run(latest_step *c, const search_result *found, fs
 
 /* Some may be without tensors, such as a file of arguments. The trainer's state is checked
  * separately. */
-static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found,
+static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found, bool takes_cut,
                                  const fsdpck_latest_options *o, resume_state *state,
                                  fsdpck_error *err)
 {
@@ -105,7 +105,7 @@ static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found
     bool any = false;
     for (size_t i = 0; i < found->count; i++) {
         RETURN_IF(stated_file_check(found->paths[i], err));
-        const fsdpck_status st = latest_check_one(ctx, found->paths[i], o, state, err);
+        const fsdpck_status st = latest_check_one(ctx, found->paths[i], takes_cut, o, state, err);
         if (st != FSDPCK_OK && err->finding == FSDPCK_FINDING_KEY_NONE) {
             none = *err;
             continue;
@@ -182,7 +182,7 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
     if (search_has_state_only(found))
         return search_fail_state_only(found, c->path, err);
     if (st != FSDPCK_OK)
-        RETURN_IF(check_found(ctx, found, o, state, err));
+        RETURN_IF(check_found(ctx, found, c->takes_cut, o, state, err));
     RETURN_IF(check_state_beside(ctx, c->path, found, st != FSDPCK_OK, o, err));
     return check_pointer(c->path, found, err);
 }
@@ -201,7 +201,7 @@ static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_sta
 fsdpck_status latest_step_check(fsdpck_context *ctx, latest_step *c, const fsdpck_latest_options *o,
                                 resume_state *state, fsdpck_error *err)
 {
-    fsdpck_status st = latest_check_one(ctx, c->path, o, state, err);
+    fsdpck_status st = latest_check_one(ctx, c->path, c->takes_cut, o, state, err);
     if (may_lie_deeper(c->path, st, err))
         st = check_below(ctx, c, st, o, state, err);
     if (st == FSDPCK_OK && state != NULL)

@@ -15,6 +15,7 @@ typedef struct latest_step {
     bool
         is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
     int64_t recorded_step; /* of one that was found complete: that of its files; -1: unknown */
+    bool takes_cut;        /* WEIGHTS-CUT is a warning: no older step is complete */
     bool is_recorded;      /* name.step is of its files: the name has none (latest_recorded.h) */
 } latest_step;
 
