@@ -52,7 +52,8 @@ static fsdpck_status open_b(const cli *c, const command_request *r, fsdpck_check
 
 static int run(cli *c, const command_request *r)
 {
-    fsdpck_diff_options o = {.struct_nbytes = sizeof o, .brief = c->quiet};
+    fsdpck_diff_options o = {
+        .struct_nbytes = sizeof o, .brief = c->quiet, .norms = c->json || r->given->stat};
     if (!read_tolerance(c, "--atol", r->given->atol, &o.atol) ||
         !read_tolerance(c, "--rtol", r->given->rtol, &o.rtol))
         return FSDPCK_USAGE;

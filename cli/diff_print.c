@@ -1,6 +1,7 @@
 #include "diff_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,17 +133,30 @@ static void print_counters(const fsdpck_diff *d, uint64_t count)
                report_count(n, sizeof n, counters, "counter"), largest);
 }
 
+static const char *relative_text(const fsdpck_diff_row *r, char *text, size_t capacity)
+{
+    if (!r->has_norms || !isfinite(r->relative))
+        return "-";
+    snprintf(text, capacity, "%.3g", r->relative);
+    return text;
+}
+
 static bool print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
 {
-    static const table_column columns[] = {
-        {"NAME", TABLE_NAME},        {"DTYPE", TABLE_TEXT}, {"SHAPE", TABLE_TEXT},
-        {"DIFFERING", TABLE_NUMBER}, {"OF", TABLE_NUMBER},  {"LARGEST DIFFERENCE", TABLE_NUMBER}};
-    table *rows = table_new(&c->out, columns, 6);
+    static const table_column columns[] = {{"NAME", TABLE_NAME},
+                                           {"DTYPE", TABLE_TEXT},
+                                           {"SHAPE", TABLE_TEXT},
+                                           {"DIFFERING", TABLE_NUMBER},
+                                           {"OF", TABLE_NUMBER},
+                                           {"LARGEST DIFFERENCE", TABLE_NUMBER},
+                                           {"RELATIVE CHANGE", TABLE_NUMBER}};
+    table *rows = table_new(&c->out, columns, 7);
     table_may_omit(rows, "DTYPE");
     table_may_omit(rows, "OF");
     table_may_omit(rows, "SHAPE");
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
+        char change[40];
         fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
         if (r.kind != FSDPCK_DIFF_VALUES || is_counter(&r))
@@ -156,7 +170,8 @@ static bool print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
             report_shape(shape, sizeof shape, r.shape_a, r.ndim_a),
             r.located ? report_number(differing, sizeof differing, r.differing) : "?",
             report_number(of, sizeof of, r.nelems),
-            r.located ? largest : "?"};
+            r.located ? largest : "?",
+            relative_text(&r, change, sizeof change)};
         table_add(rows, cells);
     }
     const bool ok = table_print(rows);
@@ -301,6 +316,15 @@ static void put_type(json_writer *w, const char *key, const char *dtype, const u
     json_end_object(w);
 }
 
+static void put_norms(json_writer *w, const fsdpck_diff_row *r)
+{
+    if (!r->has_norms)
+        return;
+    json_member_double(w, "norm_a", r->norm_a);
+    json_member_double(w, "distance", r->distance);
+    json_member_double(w, "relative", r->relative);
+}
+
 static void put_row(json_writer *w, const fsdpck_diff_row *r)
 {
     json_begin_line(w);
@@ -321,6 +345,7 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
             json_member_string(w, "first_b", r->first_b);
             json_member_double(w, "largest", r->largest);
             json_member_u64(w, "not_numbers", r->not_numbers);
+            put_norms(w, r);
         }
     }
     if (r->kind == FSDPCK_DIFF_OBJECT) {

@@ -37,6 +37,7 @@ typedef struct fsdpck_diff_options {
     /* Floating elements are equal if |a - b| <= atol + rtol * |b|; both 0: if their bits are. */
     double atol, rtol;
     int brief; /* stop at the first difference */
+    int norms; /* fill has_norms of rows; tensors that differ in some parts only are read twice. Not with brief */
 } fsdpck_diff_options;
 
 /* Totals. */
@@ -86,6 +87,11 @@ typedef struct fsdpck_diff_row {
     int64_t rank;                /* if the objects of this name differ between ranks; else -1 */
     const char *text_a, *text_b; /* FSDPCK_DIFF_OBJECT: both as text, truncated if long */
     const char *file; /* the file of a trainer's state beside the weights that has it; else NULL */
+    /* FSDPCK_DIFF_VALUES, of floating-point and complex tensors that are located, with options.norms: L2 norms of A and
+     * of B - A, of the whole tensor, and distance / norm_a, to 6 digits. Not finite: with NaN, infinite or too large
+     * elements, and `relative` if A is zero. */
+    int has_norms;
+    double norm_a, distance, relative;
 } fsdpck_diff_row;
 
 /* Compares `a` and `b`, and the files of a trainer's state that lie beside the weights of both, such as

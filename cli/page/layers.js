@@ -17,11 +17,15 @@ function isCounter(d) {
 function moved() {
     const found = new Map();
     for (const d of (report.differences || []).filter(one => one.tensor && !isCounter(one))) {
-        const key = layer(d.tensor), one = found.get(key) || {name: key, onlyA: 0, onlyB: 0, type: 0, values: 0, elements: 0, differing: 0, largest: 0, of: '', notNumbers: 0};
+        const key = layer(d.tensor), one = found.get(key) || {name: key, onlyA: 0, onlyB: 0, type: 0, values: 0, elements: 0, differing: 0, largest: 0, of: '', notNumbers: 0, squares: 0, squaresOfA: 0};
         one[ONLY[d.finding]]++;
         one.elements += d.elements || 0;
         one.differing += d.differing || 0;
         one.notNumbers += d.not_numbers || 0;
+        if (d.norm_a !== undefined) {
+            one.squares += d.distance === null ? NaN : d.distance ** 2;
+            one.squaresOfA += d.norm_a === null ? NaN : d.norm_a ** 2;
+        }
         if (d.elements && (d.largest || 0) >= one.largest) {
             one.largest = d.largest || 0;
             one.of = d.tensor.slice(key.length).replace(/^\./, '') || d.tensor;
@@ -30,6 +34,20 @@ function moved() {
     }
     return [...found.values()];
 }
+
+/* The norm of B - A over that of A, over the tensors that differ; undefined: not known, not finite, or A is zero. */
+function change(squares, squaresOfA) {
+    const found = Math.sqrt(squares / squaresOfA);
+    return squaresOfA > 0 && Number.isFinite(found) ? found : undefined;
+}
+
+/* Of a tensor; both norms are below, to leave the width to others. */
+function withNorms(d) {
+    const text = changeText(d.relative ?? undefined), known = typeof d.norm_a === 'number' && typeof d.distance === 'number';
+    return known ? make('span', {}, text, make('br'), `(${figure(d.distance)} of ${figure(d.norm_a)})`) : text;
+}
+
+const changeText = x => x === undefined ? '-' : `${figure(100 * x)} %`;
 
 /* Of finite numbers; those that are not are counted. */
 function distance(largest, notNumbers) {
@@ -47,6 +65,7 @@ function layers() {
         named('layer', one => one.name),
         ...some.map(([key, title]) => ({title: some.length > 1 ? `tensors ${title}` : 'tensors', cell: one => one[key] > 0 ? number(one[key]) : '', key: one => one[key], number: true})),
         ...(has('values') ? [{title: 'elements that differ', cell: one => one.elements > 0 ? percent(one.differing, one.elements) : '', key: one => one.differing / (one.elements || 1), number: true},
+            {title: 'relative change', cell: one => one.elements > 0 ? changeText(change(one.squares, one.squaresOfA)) : '', key: one => change(one.squares, one.squaresOfA) ?? -1, number: true},
             {title: 'largest difference', cell: one => one.elements > 0 ? distance(one.largest, one.notNumbers) : '', key: one => one.notNumbers ? Infinity : one.largest, number: true},
             {title: `of ${figure(most)}`, cell: one => one.elements > 0 ? bar(one.largest, most) : '', bar: true},
             {title: 'in', cell: one => parted(one.of), wide: true}] : [])]);
@@ -73,6 +92,7 @@ function differences() {
             : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => side(d.a || d.b), nowrap: true}] : []),
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
             {title: '', cell: d => d.elements ? bar(d.differing, d.elements) : '', bar: true, spare: true},
+            {title: 'relative change', cell: d => d.elements ? withNorms(d) : '', key: d => d.relative ?? -1, number: true},
             {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
         ...(has(d => firstOf(d) !== '') ? [{title: 'first difference', cell: firstOf, wide: true}] : [])]);
 }

@@ -77,9 +77,10 @@ function unlooked() {
 function compared() {
     const c = report.counts, p = problems(), all = report.differences || [], of = finding => all.filter(d => d.finding === finding && d.tensor);
     const values = of('DIFF-VALUES'), far = moved().filter(one => one.values > 0).reduce((a, b) => b.largest > a.largest ? b : a, {largest: 0}), bad = all.filter(d => d.not_numbers > 0).length;
+    const most = moved().map(one => ({name: one.name, by: change(one.squares, one.squaresOfA)})).reduce((a, b) => b.by > (a.by ?? -1) ? b : a, {});
     const objects = all.filter(d => d.object !== undefined).length, parts = [];
     if (values.length > 0)
-        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)}, in '${far.name}'` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
+        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)}, in '${far.name}'` : ''}${most.by > 0 ? `, the largest relative change ${changeText(most.by)}, in '${most.name}'` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
     for (const [finding, text] of [['DIFF-TYPE', 'with another dtype or shape'], ['DIFF-ONLY-A', 'only in A'], ['DIFF-ONLY-B', 'only in B']])
         if (of(finding).length > 0)
             parts.push(`${plural(of(finding).length, 'tensor')} ${text}${where(of(finding))}`);

@@ -46,6 +46,7 @@ const MEANINGS = {
     'ranks': 'processes of a training run, usually one GPU each',
     'records': 'stored units with a checksum of their own',
     'replicated tensors': 'tensors that each rank stores in full',
+    'relative change': 'size of the change of a tensor: the L2 norm of B - A in percent of that of A, with both norms. Of a layer: over its tensors that differ. -: not known, or A is zero or has NaN or infinite numbers',
     'role': 'tensors of the same name in all layers; * stands for the number of the layer',
     'severity': report.command === 'diff' ? 'error: a difference between A and B; warning: something to look at' : 'error: the checkpoint cannot be used as it is; warning: something to look at; note: for your information',
     'shards': 'number of different pieces of the tensor',

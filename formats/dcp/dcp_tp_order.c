@@ -35,6 +35,7 @@ static fsdpck_status count_offsets(const catalogue *cat, uint32_t tensor, unsign
     const cat_tensor *t = catalogue_tensor(cat, tensor);
     uint64_t box[NDIM_MAX];
     size_t n = 0;
+    bool sorted = true;
     uint64_t *offsets = budget_alloc(cat->owner, t->nchunks * sizeof *offsets, err);
 
     if (offsets == NULL)
@@ -43,9 +44,11 @@ static fsdpck_status count_offsets(const catalogue *cat, uint32_t tensor, unsign
         if (catalogue_chunk(cat, t->first_chunk + k)->place == LOCATION_EMPTY)
             continue;
         catalogue_chunk_box(cat, t->first_chunk + k, box, NULL);
+        sorted = sorted && (n == 0 || box[dim] >= offsets[n - 1]);
         offsets[n++] = box[dim];
     }
-    qsort(offsets, n, sizeof *offsets, compare_u64);
+    if (!sorted)
+        qsort(offsets, n, sizeof *offsets, compare_u64);
     *count = n > 0;
     for (size_t i = 1; i < n; i++)
         *count += offsets[i] != offsets[i - 1];
@@ -53,7 +56,8 @@ static fsdpck_status count_offsets(const catalogue *cat, uint32_t tensor, unsign
     return FSDPCK_OK;
 }
 
-static fsdpck_status look_at(const catalogue *cat, uint32_t tensor, cut_shape *c, fsdpck_error *err)
+/* All but the counts. */
+static void look_at(const catalogue *cat, uint32_t tensor, cut_shape *c)
 {
     const cat_tensor *t = catalogue_tensor(cat, tensor);
     uint64_t first[NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX], last = 0;
@@ -72,9 +76,13 @@ static fsdpck_status look_at(const catalogue *cat, uint32_t tensor, cut_shape *c
         last = offsets[0];
         c->nboxes++;
     }
-    if (c->nboxes < 2)
-        return FSDPCK_OK;
-    c->rows = first[0];
+    c->rows = c->nboxes > 0 ? first[0] : 0;
+}
+
+static fsdpck_status count_cuts(const catalogue *cat, uint32_t tensor, cut_shape *c,
+                                fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(cat, tensor);
     RETURN_IF(count_offsets(cat, tensor, 0, &c->counts[0], err));
     c->ncut_dims = c->counts[0] > 1;
     for (unsigned d = 1; d < t->ndim; d++) {
@@ -105,8 +113,11 @@ static fsdpck_status infer_mesh(const dcp_folder *d, two_dims *found, fsdpck_err
 
     for (uint32_t i = 0; i < catalogue_tensor_count(cat); i++) {
         cut_shape c;
-        RETURN_IF(look_at(cat, i, &c, err));
-        if (c.nboxes < 2 || c.any_empty || !c.even || c.counts[0] < 2)
+        look_at(cat, i, &c);
+        if (c.nboxes < 2 || c.any_empty || !c.even)
+            continue;
+        RETURN_IF(count_cuts(cat, i, &c, err));
+        if (c.counts[0] < 2)
             continue;
         const uint64_t n = catalogue_shape(cat, i)[0];
         if (c.ncut_dims == 2 && c.counts[0] * c.counts[1] == c.nboxes)
@@ -175,8 +186,11 @@ static fsdpck_status is_suspect(const dcp_boxes *b, const dcp_reading *r, bool *
     bool differ;
 
     *suspect = false;
-    RETURN_IF(look_at(b->d->cat, b->tensor, &c, err));
-    if (c.ncut_dims == 1 && c.counts[0] == c.nboxes && c.ascending)
+    look_at(b->d->cat, b->tensor, &c);
+    if (c.nboxes < 2 || !c.ascending)
+        return FSDPCK_OK;
+    RETURN_IF(count_cuts(b->d->cat, b->tensor, &c, err));
+    if (c.ncut_dims == 1 && c.counts[0] == c.nboxes)
         *suspect = rows_are(b, r, &differ) && differ;
     return FSDPCK_OK;
 }

@@ -439,7 +439,8 @@ fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err) FSDPCK_MUST
  * between ranks, even if they are equal. */
 fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After it: 'params' of a group that lists names, others in each stage, becomes one list, as names in the flattened state of
- * torch are. Lists that share a name are of different saves or groups, and differ. */
+ * torch are. Stages may share some names, such as that of a tied embedding. Lists differ where one has no name of its own,
+ * which another save explains too, or where two groups have one name. */
 fsdpck_status ranks_join_params(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A plain tensor that is local state of each rank becomes an object of each. Call before
  * ranks_merge_objects. */

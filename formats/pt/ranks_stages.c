@@ -256,8 +256,19 @@ fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err)
 typedef struct joined_params {
     value list; /* in ranks_state.pool */
     uint32_t lists;
-    bool overlap; /* or one is no list of names */
+    bool
+        is_refused; /* one is no list of names, lacks a name of its own, or another group has one of its names */
 } joined_params;
+
+typedef struct params_join {
+    joined_params *objects; /* by object */
+    uint8_t *seen;          /* by variant: passes over it */
+    value_map
+        lists; /* by object and name: the last list with it plus 1; LIST_SHARED: others have it too */
+    value_map groups; /* by name: the first object with it plus 1 */
+} params_join;
+
+#define LIST_SHARED (UINT64_C(1) << 63)
 
 static bool is_params(const ranks_state *s, const ranks_object *o)
 {
@@ -266,43 +277,91 @@ static bool is_params(const ranks_state *s, const ranks_object *o)
            value_is_str(pool, value_item(pool, o->path, value_count(pool, o->path) - 1), "params");
 }
 
-/* seen: names of all objects. */
-static fsdpck_status add_params(ranks_state *s, uint32_t object, value params, joined_params *j,
-                                value_map *seen, fsdpck_error *err)
+static uint64_t name_key(uint32_t object, value name)
 {
-    const bool is_list = value_kind_of(params) == VALUE_LIST;
-    const size_t count = is_list ? value_count(&s->pool, params) : 0;
+    return (object + UINT64_C(1)) << 32 | value_payload(name);
+}
+
+/* A parameter is in one group. */
+static fsdpck_status check_group(ranks_state *s, uint32_t object, value name, params_join *x,
+                                 fsdpck_error *err)
+{
+    bool fresh;
+    uint64_t *slot = value_map_put(&x->groups, UINT64_C(1) + value_payload(name), &fresh, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    if (fresh)
+        *slot = object + UINT64_C(1);
+    const uint32_t other = (uint32_t)(*slot - 1);
+    if (other != object && same_groups(s, VEC_AT(&s->objects, const ranks_object, object),
+                                       VEC_AT(&s->objects, const ranks_object, other)))
+        x->objects[object].is_refused = x->objects[other].is_refused = true;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_params(ranks_state *s, uint32_t object, uint32_t variant, params_join *x,
+                                fsdpck_error *err)
+{
+    joined_params *j = &x->objects[object];
+    const value params = VEC_AT(&s->variants, const ranks_variant, variant)->content;
+    const size_t count = value_kind_of(params) == VALUE_LIST ? value_count(&s->pool, params) : 0;
     if (j->lists++ == 0)
         RETURN_IF(value_new_list(&s->pool, &j->list, err));
-    j->overlap = j->overlap || !is_list;
-    for (size_t i = 0; !j->overlap && i < count; i++) {
+    j->is_refused = j->is_refused || value_kind_of(params) != VALUE_LIST;
+    for (size_t i = 0; !j->is_refused && i < count; i++) {
         const value name = value_item(&s->pool, params, i);
-        bool fresh = false;
-        if (value_kind_of(name) == VALUE_STR &&
-            value_map_put(seen, (object + UINT64_C(1)) << 32 | value_payload(name), &fresh, err) ==
-                NULL)
+        bool fresh;
+        if (value_kind_of(name) != VALUE_STR) {
+            j->is_refused = true;
+            break;
+        }
+        uint64_t *slot = value_map_put(&x->lists, name_key(object, name), &fresh, err);
+        if (slot == NULL)
             return FSDPCK_LIMIT;
-        j->overlap = !fresh;
+        j->is_refused = j->is_refused || (*slot & ~LIST_SHARED) == variant + UINT64_C(1);
+        *slot = (fresh ? 0 : LIST_SHARED) | (variant + UINT64_C(1));
         if (fresh)
             RETURN_IF(value_append(&s->pool, j->list, name, err));
+        RETURN_IF(check_group(s, object, name, x, err));
     }
     return FSDPCK_OK;
 }
 
-/* In one pass over all occurrences, each variant once. */
-static fsdpck_status gather_params(ranks_state *s, joined_params *joined, bool *is_seen,
-                                   value_map *seen, fsdpck_error *err)
+/* A stage has parameters that no other has. Of lists without such a name, one may be of another save. */
+static void check_own(const ranks_state *s, uint32_t object, uint32_t variant, params_join *x)
 {
-    for (size_t i = 0; i < s->occurrences.count; i++) {
-        const ranks_occurrence *at = VEC_AT(&s->occurrences, const ranks_occurrence, i);
-        const value params = VEC_AT(&s->variants, const ranks_variant, at->variant)->content;
-        if (is_seen[at->variant] ||
-            !is_params(s, VEC_AT(&s->objects, const ranks_object, at->object)))
-            continue;
-        is_seen[at->variant] = true;
-        RETURN_IF(add_params(s, at->object, params, &joined[at->object], seen, err));
+    const value params = VEC_AT(&s->variants, const ranks_variant, variant)->content;
+    bool has_own = false;
+    for (size_t i = 0; !x->objects[object].is_refused && i < value_count(&s->pool, params); i++) {
+        const uint64_t *slot =
+            value_map_find(&x->lists, name_key(object, value_item(&s->pool, params, i)));
+        has_own = has_own || (slot != NULL && (*slot & LIST_SHARED) == 0);
     }
+    if (!has_own && x->objects[object].lists > 1)
+        x->objects[object].is_refused = true;
+}
+
+/* In two passes over all occurrences, each variant once: the first joins, the second checks. */
+static fsdpck_status gather_params(ranks_state *s, params_join *x, fsdpck_error *err)
+{
+    for (uint8_t pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < s->occurrences.count; i++) {
+            const ranks_occurrence *at = VEC_AT(&s->occurrences, const ranks_occurrence, i);
+            if (x->seen[at->variant] > pass ||
+                !is_params(s, VEC_AT(&s->objects, const ranks_object, at->object)))
+                continue;
+            x->seen[at->variant]++;
+            if (pass == 0)
+                RETURN_IF(add_params(s, at->object, at->variant, x, err));
+            else
+                check_own(s, at->object, at->variant, x);
+        }
     return FSDPCK_OK;
+}
+
+static bool is_joined(const joined_params *j)
+{
+    return j->lists > 1 && !j->is_refused;
 }
 
 static fsdpck_status use_joined(ranks_state *s, const joined_params *joined, fsdpck_error *err)
@@ -310,7 +369,7 @@ static fsdpck_status use_joined(ranks_state *s, const joined_params *joined, fsd
     bool any = false;
     for (uint32_t i = 0; i < s->objects.count; i++) {
         ranks_object *o = VEC_AT(&s->objects, ranks_object, i);
-        if (joined[i].lists < 2 || joined[i].overlap)
+        if (!is_joined(&joined[i]))
             continue;
         RETURN_IF(vec_add(&s->variants, &(ranks_variant){.content = joined[i].list}, err));
         o->first_variant = o->last_variant = (uint32_t)(s->variants.count - 1);
@@ -320,7 +379,7 @@ static fsdpck_status use_joined(ranks_state *s, const joined_params *joined, fsd
     }
     for (size_t i = 0; any && i < s->occurrences.count; i++) {
         ranks_occurrence *at = VEC_AT(&s->occurrences, ranks_occurrence, i);
-        if (joined[at->object].lists >= 2 && !joined[at->object].overlap)
+        if (is_joined(&joined[at->object]))
             at->variant = VEC_AT(&s->objects, const ranks_object, at->object)->first_variant;
     }
     return FSDPCK_OK;
@@ -328,20 +387,22 @@ static fsdpck_status use_joined(ranks_state *s, const joined_params *joined, fsd
 
 fsdpck_status ranks_join_params(ranks_state *s, fsdpck_error *err)
 {
+    budget *owner = s->req->metadata;
     const uint64_t nbytes = s->objects.count * sizeof(joined_params);
-    const uint64_t seen_nbytes = s->variants.count * sizeof(bool);
-    value_map seen = VALUE_MAP(s->req->metadata);
-    joined_params *joined = budget_alloc(s->req->metadata, nbytes, err);
-    bool *is_seen = budget_alloc(s->req->metadata, seen_nbytes, err);
-    fsdpck_status st = joined == NULL || is_seen == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+    const uint64_t seen_nbytes = s->variants.count;
+    params_join x = {.lists = VALUE_MAP(owner), .groups = VALUE_MAP(owner)};
+    x.objects = budget_alloc(owner, nbytes, err);
+    x.seen = budget_alloc(owner, seen_nbytes, err);
+    fsdpck_status st = x.objects == NULL || x.seen == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
     if (st == FSDPCK_OK)
-        st = gather_params(s, joined, is_seen, &seen, err);
+        st = gather_params(s, &x, err);
     if (st == FSDPCK_OK)
-        st = use_joined(s, joined, err);
-    value_map_release(&seen);
-    if (joined != NULL)
-        budget_free(s->req->metadata, joined, nbytes);
-    if (is_seen != NULL)
-        budget_free(s->req->metadata, is_seen, seen_nbytes);
+        st = use_joined(s, x.objects, err);
+    value_map_release(&x.lists);
+    value_map_release(&x.groups);
+    if (x.objects != NULL)
+        budget_free(owner, x.objects, nbytes);
+    if (x.seen != NULL)
+        budget_free(owner, x.seen, seen_nbytes);
     return st;
 }

@@ -13,7 +13,9 @@ enum {
     VARIED_LEAST = 2,
     SAMPLES_OF_ALL = 1024,
     SAMPLES_OF_EACH = 16,
-    SAMPLE_NBYTES = 16384
+    SAMPLE_NBYTES = 16384,
+    /* Of a file with one record: fewer equal bytes may be an accident. */
+    MOMENT_NBYTES_LEAST = 4096
 };
 
 typedef struct file_extents {
@@ -127,6 +129,98 @@ static bool has_varied_strangers(const check *c, const file_extents *a, const fi
     return false;
 }
 
+/* ---- files with one record ---- */
+
+/* Means of gradients, with the dims of the parameter. */
+static bool is_moment(const char *name, size_t nbytes)
+{
+    static const char *const keys[] = {".exp_avg", ".exp_avg_sq", ".max_exp_avg_sq", ".square_avg",
+                                       ".momentum_buffer"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (text_ends_with(name, nbytes, keys[i]))
+            return true;
+    return false;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Whether names differ in numbers alone, and only after the segment "state": of two layers in one optimizer. */
+static bool are_of_layers(const char *a, const char *b)
+{
+    const char *begin = a, *state = strstr(a, "state.");
+    bool differ = false;
+    while (state != NULL && state != a && state[-1] != '.')
+        state = strstr(state + 1, "state.");
+    while (*a != '\0' || *b != '\0') {
+        if (is_digit(*a) && is_digit(*b)) {
+            const char *x = a, *y = b;
+            while (is_digit(*a))
+                a++;
+            while (is_digit(*b))
+                b++;
+            const bool same = a - x == b - y && memcmp(x, y, (size_t)(a - x)) == 0;
+            if (!same && (state == NULL || x - begin < state - begin))
+                return false;
+            differ = differ || !same;
+        } else if (*a++ != *b++) {
+            return false;
+        }
+    }
+    return differ;
+}
+
+static uint64_t read_sample(const check *c, const extent *e, uint8_t *sample)
+{
+    const uint64_t left = e->nbytes - e->at_bytes, n = left < SAMPLE_NBYTES ? left : SAMPLE_NBYTES;
+    const source *src = c->r->source;
+    return src->read_at(src->ctx, e->file, e->offset_bytes + e->at_bytes, sample, n, NULL) ==
+                   FSDPCK_OK
+               ? n
+               : 0;
+}
+
+/* Whether half of the first elements differ from the one before. */
+static bool has_begun(const check *c, const extent *e)
+{
+    uint8_t sample[SAMPLE_NBYTES];
+    const uint64_t item = itemsize_of(c, e), n = read_sample(c, e, sample);
+    uint64_t changes = 0;
+    for (uint64_t i = item; i + item <= n; i += item)
+        changes += memcmp(sample + i, sample + i - item, item) != 0;
+    return n > 0 && changes >= n / item / 2;
+}
+
+static bool has_same_sample(const check *c, const extent *a, const extent *b)
+{
+    uint8_t sample[SAMPLE_NBYTES], other[SAMPLE_NBYTES];
+    const uint64_t n = read_sample(c, a, sample);
+    return n > 0 && read_sample(c, b, other) == n && memcmp(sample, other, n) == 0;
+}
+
+enum { BEGUN_UNKNOWN, BEGUN_NO, BEGUN_YES };
+
+/* One record is no evidence in general: tied weights, copies of a model, and layers that begin as copies are equal too.
+ * Means of gradients of matrices in two layers, or in two boxes of one, are not, if they have begun. *begun: of a. */
+static bool is_copied_moment(const check *c, const extent *a, const extent *b, int *begun)
+{
+    const catalogue *cat = c->r->cat;
+    const cat_tensor *s = catalogue_tensor(cat, check_tensor_of(c, a)),
+                     *t = catalogue_tensor(cat, check_tensor_of(c, b));
+    const char *name = catalogue_name(cat, s->name);
+    if (s->ndim < 2 || t->ndim < 2 || has_same_box(c, a, b) ||
+        a->nbytes - a->at_bytes < MOMENT_NBYTES_LEAST ||
+        !is_moment(name, catalogue_name_nbytes(cat, s->name)) ||
+        (s != t && !are_of_layers(name, catalogue_name(cat, t->name))))
+        return false;
+    /* Fresh ones are equal in all layers: read once. */
+    if (*begun == BEGUN_UNKNOWN)
+        *begun = has_begun(c, a) ? BEGUN_YES : BEGUN_NO;
+    return *begun == BEGUN_YES && has_same_sample(c, a, b);
+}
+
 static void report_same(check *c, const file_extents *a, const file_extents *b)
 {
     const extent *x = VEC_AT(&c->extents, const extent, a->first),
@@ -148,14 +242,21 @@ static uint64_t find_pairs(check *c, const file_extents *files, const sort_pair 
                            uint64_t samples)
 {
     uint64_t pairs = 0;
+    int begun = BEGUN_UNKNOWN; /* of the record of `head` */
     for (uint64_t k = 1, head = 0; k < n; k++) {
         const file_extents *a = &files[list[head].item], *b = &files[list[k].item];
         if (list[k].key != list[head].key || !has_same_records(c, a, b)) {
             head = k;
+            begun = BEGUN_UNKNOWN;
             continue;
         }
         pairs++;
-        if (samples > 0 && has_varied_strangers(c, a, b, samples))
+        if (samples == 0)
+            continue;
+        if (a->count < RECORDS_LEAST
+                ? is_copied_moment(c, VEC_AT(&c->extents, const extent, a->first),
+                                   VEC_AT(&c->extents, const extent, b->first), &begun)
+                : has_varied_strangers(c, a, b, samples))
             report_same(c, a, b);
     }
     return pairs;
@@ -175,7 +276,7 @@ fsdpck_status check_same_files(check *c, fsdpck_error *err)
     for (uint64_t i = 0; i < c->extents.count && n < most;) {
         const file_extents f = extents_of(c, i);
         i += f.count;
-        if (!f.has_crc || f.count < RECORDS_LEAST)
+        if (!f.has_crc)
             continue;
         files[n] = f;
         list[n] = (sort_pair){hash_of(c, &f), (uint32_t)n};

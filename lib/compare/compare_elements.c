@@ -120,18 +120,19 @@ static void compare_block(dtype d, const compare_rule *rule, const uint8_t *a, c
     }
 }
 
-void compare_elements(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
+bool compare_elements(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
                       uint64_t n, uint64_t first, compare_stats *stats)
 {
     const size_t itemsize = dtype_get(d)->itemsize_bytes;
     if (memcmp(a, b, n * itemsize) == 0)
-        return;
+        return false;
     for (uint64_t i = 0; i < n; i += BLOCK) {
         const size_t some = n - i < BLOCK ? (size_t)(n - i) : BLOCK;
         const uint8_t *p = a + i * itemsize, *q = b + i * itemsize;
         if (memcmp(p, q, some * itemsize) != 0)
             compare_block(d, rule, p, q, some, first + i, stats);
     }
+    return true;
 }
 
 void compare_add(compare_stats *to, const compare_stats *from)

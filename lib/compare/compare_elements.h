@@ -27,8 +27,9 @@ typedef struct compare_stats {
     uint64_t not_numbers; /* NaN or infinite on one side */
 } compare_stats;
 
-/* n elements, little-endian, any alignment; `first` is the index of the first of them. */
-void compare_elements(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
+/* n elements, little-endian, any alignment; `first` is the index of the first of them. Returns whether any bytes
+ * differ: with tolerances, not those of a difference alone. */
+bool compare_elements(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
                       uint64_t n, uint64_t first, compare_stats *stats);
 
 /* Adds the statistics of another part. */

@@ -61,18 +61,21 @@ static void compare_part(void *ctx, unsigned worker, const pair_elements *e)
     fsdpck_diff *d = ctx;
     diff_pair *p = VEC_AT(&d->pairs, diff_pair, e->pair);
     const uint32_t tensor = VEC_AT(&d->common.list, const tensor_pair, e->pair)->a;
+    const dtype type = (dtype)catalogue_tensor(&d->a.to.cat, tensor)->dtype;
     compare_stats stats = {0};
+    change_sums sums = {0};
     (void)worker;
     if (p->streamed)
         return;
-    compare_elements((dtype)catalogue_tensor(&d->a.to.cat, tensor)->dtype, &d->rule, e->a, e->b,
-                     e->count, e->first, &stats);
-    if (stats.differing == 0)
+    if (!compare_elements(type, &d->rule, e->a, e->b, e->count, e->first, &stats))
         return;
+    if (d->norms)
+        change_sums_add_elements(type, e->a, e->b, e->count, &sums);
     pthread_mutex_lock(&d->lock);
     compare_add(&p->stats, &stats);
+    change_sums_add(&p->sums, &sums);
     pthread_mutex_unlock(&d->lock);
-    if (d->brief)
+    if (d->brief && stats.differing > 0)
         atomic_store(&d->enough.set, 1);
 }
 
@@ -107,6 +110,7 @@ static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
 typedef struct pair_found {
     uint64_t pair;
     compare_stats stats;
+    change_sums sums;
 } pair_found;
 
 static fsdpck_status receive_pairs(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
@@ -118,7 +122,9 @@ static fsdpck_status receive_pairs(void *ctx, unsigned rank, const uint8_t *byte
     for (uint64_t at = 0; at < nbytes; at += sizeof(pair_found)) {
         pair_found one;
         memcpy(&one, bytes + at, sizeof one);
-        compare_add(&VEC_AT(&d->pairs, diff_pair, one.pair)->stats, &one.stats);
+        diff_pair *p = VEC_AT(&d->pairs, diff_pair, one.pair);
+        compare_add(&p->stats, &one.stats);
+        change_sums_add(&p->sums, &one.sums);
         if (d->brief)
             atomic_store(&d->enough.set, 1);
     }
@@ -134,13 +140,15 @@ static fsdpck_status all_reduce_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_e
     for (size_t i = 0; i < d->pairs.count; i++) {
         diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
         pair_found one;
-        if (p->streamed || p->stats.differing == 0)
+        if (p->streamed || (p->stats.differing == 0 && p->sums.n == 0))
             continue;
         memset(&one, 0, sizeof one);
         one.pair = i;
         one.stats = p->stats;
+        one.sums = p->sums;
         text_append(&bytes, (const char *)&one, sizeof one);
         p->stats = (compare_stats){0};
+        p->sums = (change_sums){0};
     }
     if (st == FSDPCK_OK)
         st = text_check(&bytes, err);
@@ -162,6 +170,8 @@ static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
     if (st == FSDPCK_CANCELLED && atomic_load(&d->enough.set))
         st = FSDPCK_OK;
     RETURN_IF(all_reduce_pairs(d, st, err));
+    if (d->norms)
+        RETURN_IF(diff_norms_finish(d, err));
     RETURN_IF(exec_all_reduce_stats(d->a.exec, err));
     return exec_all_reduce_stats(d->b.exec, err);
 }
@@ -214,7 +224,7 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
         const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
         const tensor_pair *of = VEC_AT(&d->common.list, const tensor_pair, i);
         const diff_row row = {
-            .kind = FSDPCK_DIFF_VALUES, .a = of->a, .b = of->b, .stats = p->stats};
+            .kind = FSDPCK_DIFF_VALUES, .a = of->a, .b = of->b, .stats = p->stats, .sums = p->sums};
         if (p->stats.differing > 0)
             RETURN_IF(diff_add_row(d, &row, err));
     }
@@ -286,6 +296,7 @@ fsdpck_status diff_make(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkp
         return error_set_nomem(err, sizeof *d);
     d->rule = (compare_rule){o.atol, o.rtol};
     d->brief = o.brief;
+    d->norms = o.norms && !o.brief;
     d->pairs = VEC_OF(diff_pair, &a->metadata);
     d->rows = VEC_OF(diff_row, &a->metadata);
     d->beside = VEC_OF(diff_file, &a->metadata);
@@ -377,6 +388,10 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
     row->differing = r->stats.differing;
     row->not_numbers = r->stats.not_numbers;
     row->largest = r->stats.largest;
+    row->has_norms = r->sums.n == row->nelems;
+    row->norm_a = change_sums_norm(r->sums.aa);
+    row->relative = change_sums_relative(&r->sums);
+    row->distance = change_sums_norm(r->sums.distance);
     unravel_index(row->shape_a, row->ndim_a, r->stats.first, row->first);
     compare_print(type, r->stats.first_a, row->first_a, sizeof row->first_a);
     compare_print(type, r->stats.first_b, row->first_b, sizeof row->first_b);

@@ -2,6 +2,7 @@
 #ifndef FSDPCK_COMPARE_DIFF_H
 #define FSDPCK_COMPARE_DIFF_H
 
+#include "compare/change_sums.h"
 #include "compare/compare_elements.h"
 #include "compare/tensor_pairs.h"
 #include "run/run.h"
@@ -10,6 +11,7 @@ typedef struct diff_row {
     fsdpck_diff_kind kind;
     uint32_t a, b; /* target tensors, or objects of the source; CAT_NONE: none */
     compare_stats stats;
+    change_sums sums; /* no elements: not known */
     uint64_t text_at; /* values of both sides' objects, see fsdpck_diff_row */
     uint64_t text_b_at;
     uint64_t name_at; /* name of an object, likewise */
@@ -20,6 +22,7 @@ typedef struct diff_row {
 typedef struct diff_pair {
     bool streamed; /* compared by digest only */
     compare_stats stats;
+    change_sums sums; /* with norms: of the parts that differ in any byte, then of all */
 } diff_pair;
 
 /* A file of the trainer's state that lies beside the weights of both (diff_beside.c). */
@@ -32,7 +35,7 @@ typedef struct diff_file {
 struct fsdpck_diff {
     run a, b;
     compare_rule rule;
-    bool brief;
+    bool brief, norms;
     tensor_pairs common;
     vec pairs;  /* diff_pair, parallel to common.list */
     vec rows;   /* diff_row: differences, by name */
@@ -79,6 +82,9 @@ bool diff_may_be_empty(const run_options *o, const fsdpck_checkpoint *side,
 void diff_rename_optimizer(const run_options *o, const fsdpck_checkpoint *a,
                            const fsdpck_checkpoint *b, fsdpck_part part, char *rule,
                            size_t capacity);
+/* After the walk, which skips the norms of parts that are equal: adds those of tensors that differ elsewhere, and
+ * reads these a second time. Collective. */
+fsdpck_status diff_norms_finish(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of objects; after the tensors. */
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */

@@ -157,6 +157,7 @@ typedef struct lora_pattern lora_pattern;
 typedef struct lora_config {
     budget *owner;
     char *text; /* as read */
+    bool is_made; /* set by the caller: no file has it, so a false fan_in_fan_out is unknown */
     size_t nbytes;
     bool has_r, has_alpha;
     uint64_t r;

@@ -2,6 +2,7 @@
  *
  *     merge_list.c      tensors of the base model and of adapters under one set of names; the use of each
  *     merge_modules.c   the changes that a module of an adapter makes
+ *     merge_orientation.c   whether a weight is [out, in] or [in, out]
  *     merge_steps.c     the roles of tensors; adding a step
  *     merge_pairs.c     products that the training had in two tied weights
  *     merge_ties.c      weights that share one storage
@@ -41,6 +42,20 @@ typedef struct list_maker {
     size_t missing_count;
 } list_maker;
 
+/* Of a tensor and a module of the set. */
+static inline const cat_tensor *list_maker_shape(const list_maker *k, uint32_t index,
+                                                 const uint64_t **shape)
+{
+    const uint32_t t = lora_cat_tensor(&k->set, index);
+    *shape = catalogue_shape(&k->joined, t);
+    return catalogue_tensor(&k->joined, t);
+}
+
+static inline const char *list_maker_path(const list_maker *k, const lora_module *m)
+{
+    return lora_text(&k->set, m->path);
+}
+
 /* The role of a tensor of the set. Tensors of the base model have that role, also where the names of an adapter beside it do
  * not show that there is one. */
 lora_role list_maker_role(const list_maker *k, uint32_t index);
@@ -63,6 +78,11 @@ fsdpck_status list_maker_find_pairs(list_maker *k, fsdpck_error *err) FSDPCK_MUS
 /* merge_steps.c: the numbers of a module by the config. */
 fsdpck_status list_maker_numbers(const list_maker *k, const lora_module *m, lora_numbers *n,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* merge_orientation.c: whether the weight of a module with factors is [.., in, out]. BADINPUT (LORA-SHAPE) if they do not
+ * fit, or if nothing shows it of a square one. */
+fsdpck_status list_maker_orientation(const list_maker *k, const lora_module *m, bool *transposed,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* merge_ties.c: repeats the steps of each weight for those that are tied to it. */
 fsdpck_status list_maker_add_tied(list_maker *k, fsdpck_error *err) FSDPCK_MUST_CHECK;

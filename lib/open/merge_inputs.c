@@ -93,6 +93,7 @@ fsdpck_status merge_read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, con
         st = lora_config_read(from.text != NULL ? from.text : text.text,
                               from.text != NULL ? from.nbytes : text.nbytes, &c->metadata, config,
                               err);
+    config->is_made = from.text == NULL;
     if (st != FSDPCK_OK)
         error_path(err, from.path != NULL ? from.path : of->path);
     text_release(&text);

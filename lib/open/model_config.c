@@ -211,6 +211,17 @@ fsdpck_status model_config_read_file(const char *path, model_config *config, fsd
     return st;
 }
 
+fsdpck_status model_config_read_text(const char *text, size_t nbytes, model_config *config,
+                                     fsdpck_error *err)
+{
+    *config = (model_config){.text = malloc(nbytes + 1), .nbytes = nbytes};
+    if (config->text == NULL)
+        return error_set_nomem(err, nbytes + 1);
+    memcpy(config->text, text, nbytes);
+    config->text[nbytes] = '\0';
+    return parse(config, err);
+}
+
 void model_config_release(model_config *config)
 {
     free(config->text);

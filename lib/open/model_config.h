@@ -54,6 +54,9 @@ fsdpck_status model_config_read(const folder *dir, model_config *config,
 /* The same of a file of any name. */
 fsdpck_status model_config_read_file(const char *path, model_config *config,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same of a text, which is copied. */
+fsdpck_status model_config_read_text(const char *text, size_t nbytes, model_config *config,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 void model_config_release(model_config *config);
 
 /* Links of the Hugging Face cache to follow: none, those of a snapshot, or those of a folder inside a snapshot. */

@@ -65,3 +65,30 @@ uint32_t model_embedding_find(const catalogue *c, const model_config *config, bo
     *is_certain = embedding != CAT_NONE && (most != 2 || count == 1);
     return embedding;
 }
+
+/* CAT_NONE: none, or several. */
+static uint32_t find_only(const catalogue *c, const char *module)
+{
+    uint32_t found = CAT_NONE;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        size_t nbytes;
+        const char *name = name_of(c, i, &nbytes);
+        if (!lora_is_weight_of(name, nbytes, &module, 1))
+            continue;
+        if (found != CAT_NONE)
+            return CAT_NONE;
+        found = (uint32_t)i;
+    }
+    return found;
+}
+
+bool model_embedding_find_tied(const catalogue *c, const model_config *config, uint32_t *head,
+                               uint32_t *embedding)
+{
+    const char *module = model_ties_module(config->model_type);
+    if (config->ties != MODEL_TIES_YES || module == NULL)
+        return false;
+    *head = find_only(c, "lm_head");
+    *embedding = find_only(c, module);
+    return *head != CAT_NONE && *embedding != CAT_NONE;
+}

@@ -9,6 +9,11 @@
  * may be the embedding. */
 uint32_t model_embedding_find(const catalogue *c, const model_config *config, bool *is_certain);
 
+/* The output projection and the embedding that config.json ties, by the names that transformers has for the model type.
+ * False: it ties none, the type is unknown, or there is not exactly one of each. */
+bool model_embedding_find_tied(const catalogue *c, const model_config *config, uint32_t *head,
+                               uint32_t *embedding);
+
 /* Whether a tensor is the output projection (lm_head), by its name. */
 bool model_is_head(const catalogue *c, size_t tensor);
 

@@ -13,13 +13,7 @@
 
 bool nested_folder_is_read(const catalogue *read, const char *entry)
 {
-    const size_t n = strlen(entry);
-    for (size_t i = 0; i < catalogue_file_count(read); i++) {
-        const char *path = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
-        if (strncmp(path, entry, n) == 0 && (path[n] == '/' || path[n] == '\0'))
-            return true;
-    }
-    return false;
+    return catalogue_has_file(read, entry) || catalogue_has_folder(read, entry);
 }
 
 /* "global_step8", which transformers and DeepSpeed write below "checkpoint-8". */

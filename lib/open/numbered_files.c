@@ -168,13 +168,7 @@ static bool has_number(const probe_input *in, const numbered_name *n, uint32_t n
 
 static bool is_read(const catalogue *read, const char *entry)
 {
-    const size_t n = strlen(entry);
-    for (size_t i = 0; read != NULL && i < catalogue_file_count(read); i++) {
-        const char *path = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
-        if (strncmp(path, entry, n) == 0 && (path[n] == '\0' || path[n] == '/'))
-            return true;
-    }
-    return false;
+    return read != NULL && nested_folder_is_read(read, entry);
 }
 
 static void add_missing(numbered_search *s, const numbered_name *n, uint32_t number)

@@ -19,15 +19,10 @@
  * saves the model in the other. */
 static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
-    const size_t n = strlen(entry);
     path_kind kind;
-    if (strcmp(entry, "sharded") != 0 && fnmatch("pytorch_model_fsdp_[0-9]", entry, 0) != 0)
+    if ((strcmp(entry, "sharded") != 0 && fnmatch("pytorch_model_fsdp_[0-9]", entry, 0) != 0) ||
+        catalogue_has_folder(read, entry))
         return false;
-    for (size_t i = 0; i < catalogue_file_count(read); i++) {
-        const char *path = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
-        if (strncmp(path, entry, n) == 0 && path[n] == '/')
-            return false;
-    }
     return path_probe(&c->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
 }
 

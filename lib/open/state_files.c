@@ -12,10 +12,7 @@ bool state_file_is_read(const fsdpck_checkpoint *c, const probe_input *in, const
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     if (in != &c->probe) /* the folder that contains the checkpoint */
         return strcmp(text_file_name(c->path), entry) == 0;
-    for (size_t i = 0; i < catalogue_file_count(read); i++)
-        if (strcmp(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path), entry) == 0)
-            return true;
-    return false;
+    return catalogue_has_file(read, entry);
 }
 
 static fsdpck_status add_unread(fsdpck_checkpoint *c, const probe_input *in, const char *name,

@@ -43,13 +43,8 @@ static fsdpck_status refuse(const char *path, const char *control, fsdpck_error 
 /* Files that are read, and those that describe them. */
 static bool is_read(const fsdpck_checkpoint *c, const catalogue *read, const char *name)
 {
-    if (strcmp(name, ".metadata") == 0 ||
-        (c->format->owns != NULL && c->format->owns(&c->probe, &read->origin, name, 0)))
-        return true;
-    for (size_t i = 0; i < catalogue_file_count(read); i++)
-        if (strcmp(catalogue_name(read, catalogue_file(read, i)->path), name) == 0)
-            return true;
-    return false;
+    return strcmp(name, ".metadata") == 0 || catalogue_has_file(read, name) ||
+           (c->format->owns != NULL && c->format->owns(&c->probe, &read->origin, name, 0));
 }
 
 static fsdpck_status check_entries(const fsdpck_checkpoint *c, const catalogue *read,

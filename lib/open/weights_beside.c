@@ -65,11 +65,11 @@ bool checkpoint_is_rank_name(const char *name)
 
 bool weights_beside_is_read(const catalogue *read, const char *entry)
 {
-    for (size_t i = 0; i < catalogue_file_count(read); i++) {
-        const char *path = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
-        if (strcmp(path, entry) == 0 || (is_safetensors(path) && is_safetensors(entry)))
+    if (catalogue_has_file(read, entry))
+        return true;
+    for (size_t i = 0; is_safetensors(entry) && i < catalogue_file_count(read); i++)
+        if (is_safetensors(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path)))
             return true;
-    }
     return false;
 }
 

@@ -213,10 +213,7 @@ static bool is_own(const manifest_base *b, const catalogue *cat, const char *nam
         (strncmp(name, b->inside, b->inside_nbytes) != 0 || name[b->inside_nbytes] != '/'))
         return false;
     name += b->inside_nbytes > 0 ? b->inside_nbytes + 1 : 0;
-    for (size_t i = 0; i < catalogue_file_count(cat); i++)
-        if (strcmp(catalogue_name(cat, catalogue_file(cat, i)->path), name) == 0)
-            return true;
-    return false;
+    return catalogue_has_file(cat, name);
 }
 
 static bool is_needed(void *arg, const manifest *m, const manifest_base *b, const char *name)

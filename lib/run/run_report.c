@@ -100,13 +100,7 @@ static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name
 /* Files of the catalogue, and folders that contain one. */
 static bool is_of_catalogue(const catalogue *cat, const char *name)
 {
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
-        const char *path = catalogue_name(cat, catalogue_file(cat, i)->path);
-        if (strncmp(path, name, n) == 0 && (path[n] == '\0' || path[n] == '/'))
-            return true;
-    }
-    return false;
+    return catalogue_has_file(cat, name) || catalogue_has_folder(cat, name);
 }
 
 /* Metadata such as '.metadata', which no catalogue lists. */

@@ -1,5 +1,7 @@
 #include "run/tied_head.h"
 
+#include <string.h>
+
 #include "open/model_embedding.h"
 #include "run/digest_run.h"
 #include "run/tensor_glob.h"
@@ -63,6 +65,89 @@ static bool find_written(const run *r, uint32_t *head, uint32_t *embedding)
                catalogue_tensor(&r->src->cat, *embedding)->dtype;
 }
 
+/* --- the config.json of the output --- */
+
+static bool is_one_storage(const catalogue *c, uint32_t a, uint32_t b)
+{
+    const uint32_t alias = catalogue_tensor(c, a)->alias;
+    return a == b || (alias != CAT_NONE && alias == catalogue_tensor(c, b)->alias);
+}
+
+fsdpck_status tied_head_check(fsdpck_checkpoint *src, const run_options *options, uint32_t head,
+                              uint32_t embedding, bool reads, text_buf globs[2], bool *differs,
+                              fsdpck_error *err)
+{
+    const catalogue *c = &src->cat;
+    const cat_tensor *h = catalogue_tensor(c, head), *e = catalogue_tensor(c, embedding);
+    *differs = false;
+    if (!like_output_is_castable((dtype)h->dtype) || !like_output_is_castable((dtype)e->dtype) ||
+        is_one_storage(c, head, embedding))
+        return FSDPCK_OK;
+    *differs = h->dtype != e->dtype || !shape_equal(catalogue_shape(c, head), h->ndim,
+                                                    catalogue_shape(c, embedding), e->ndim);
+    if (!*differs)
+        return reads ? tied_head_differs(src, options, head, embedding, globs, differs, err)
+                     : FSDPCK_OK;
+    RETURN_IF(tensor_glob_make(src, head, &globs[0], err));
+    return tensor_glob_make(src, embedding, &globs[1], err);
+}
+
+/* Without one, `config` is empty. */
+static fsdpck_status read_config(const sidecars *s, model_config *config, fsdpck_error *err)
+{
+    static const char name[] = "config.json";
+    *config = (model_config){0};
+    for (size_t i = 0; i < s->files.count; i++) {
+        const sidecar *f = VEC_AT(&s->files, const sidecar, i);
+        if (!f->copied || strcmp(sidecars_output(s, f), name) != 0)
+            continue;
+        return f->text == NULL ? model_config_read(&s->dir, config, err)
+                               : model_config_read_text(f->text, f->nbytes, config, err);
+    }
+    return FSDPCK_OK;
+}
+
+/* The tensors are those of the source. A damaged config.json is copied as it is. */
+static bool find_of_output(const run *r, uint32_t *head, uint32_t *embedding)
+{
+    model_config config = {0};
+    const vec *from = &r->to.from;
+    bool is_there = r->writer->of_model && !r->sharded && r->like.base == NULL &&
+                    read_config(&r->side, &config, NULL) == FSDPCK_OK &&
+                    model_embedding_find_tied(&r->to.cat, &config, head, embedding);
+    model_config_release(&config);
+    if (is_there) {
+        *head = *VEC_AT(from, const uint32_t, *head);
+        *embedding = *VEC_AT(from, const uint32_t, *embedding);
+        is_there = *head != CAT_NONE && *embedding != CAT_NONE;
+    }
+    return is_there;
+}
+
+static fsdpck_status compare_of_output(run *r, fsdpck_error *err)
+{
+    text_buf names[2] = {{0}, {0}};
+    uint32_t head, embedding;
+    bool differs;
+    if (!find_of_output(r, &head, &embedding))
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        tied_head_check(r->src, &r->opt, head, embedding, true, names, &differs, err);
+    if (st == FSDPCK_OK && differs)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_TIE_DIFFERS,
+                 "determine which is right: for a model that is not tied, write "
+                 "\"tie_word_embeddings\": false into config.json of the output; otherwise, omit "
+                 "the output projection with --exclude",
+                 "config.json of the output ties '%s' and '%s', but they differ: a loader may use "
+                 "the second for both",
+                 names[0].text, names[1].text);
+    text_release(&names[0]);
+    text_release(&names[1]);
+    return st;
+}
+
+/* --- the config.json of --like --- */
+
 /* No tensor is lost: the user may say that the model is not tied. */
 static fsdpck_status compare_written(run *r, fsdpck_error *err)
 {
@@ -70,7 +155,7 @@ static fsdpck_status compare_written(run *r, fsdpck_error *err)
     uint32_t head, embedding;
     bool differs;
     if (!find_written(r, &head, &embedding))
-        return FSDPCK_OK;
+        return compare_of_output(r, err);
     const fsdpck_status st =
         tied_head_differs(r->src, &r->opt, head, embedding, names, &differs, err);
     if (st == FSDPCK_OK && differs)

@@ -12,6 +12,8 @@ void catalogue_init(catalogue *c, budget *owner)
 {
     *c = (catalogue){.owner = owner};
     strtab_init(&c->names, owner);
+    strtab_init(&c->paths, owner);
+    strtab_init(&c->folders, owner);
     c->files = VEC_OF(cat_file, owner);
     c->tensors = VEC_OF(cat_tensor, owner);
     c->chunks = VEC_OF(cat_chunk, owner);
@@ -34,16 +36,22 @@ void catalogue_release(catalogue *c)
                     &c->dims32, &c->dims64, &c->meshes, &c->specs, &c->by_name);
     value_pool_release(&c->pool);
     strtab_release(&c->names);
+    strtab_release(&c->paths);
+    strtab_release(&c->folders);
     *c = (catalogue){0};
 }
 
 fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nbytes,
                                  uint64_t nbytes, uint32_t rank, uint32_t *file, fsdpck_error *err)
 {
-    uint32_t name;
+    uint32_t name, id;
     RETURN_IF(strtab_intern(&c->names, path, path_nbytes, &name, err));
     if (c->files.count >= CAT_NONE)
         return FAIL(err, LIMIT, LIMIT_COUNT, "too many files");
+    RETURN_IF(strtab_intern(&c->paths, path, path_nbytes, &id, err));
+    for (size_t i = 1; i < path_nbytes; i++)
+        if (path[i] == '/')
+            RETURN_IF(strtab_intern(&c->folders, path, i, &id, err));
     RETURN_IF(vec_add(&c->files, &(cat_file){.path = name, .rank = rank, .nbytes = nbytes}, err));
     *file = (uint32_t)(c->files.count - 1);
     return FSDPCK_OK;

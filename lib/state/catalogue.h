@@ -195,7 +195,9 @@ typedef struct cat_skipped {
 typedef struct catalogue {
     budget *owner;
     strtab names;
-    vec files;   /* cat_file */
+    strtab paths;   /* of the files */
+    strtab folders; /* that contain them */
+    vec files;      /* cat_file */
     vec tensors; /* cat_tensor */
     vec chunks;  /* cat_chunk */
     vec objects; /* cat_object */
@@ -284,6 +286,9 @@ uint64_t catalogue_chunk_count(const catalogue *c);
 cat_tensor *catalogue_tensor(const catalogue *c, size_t i);
 cat_object *catalogue_object(const catalogue *c, size_t i);
 cat_file *catalogue_file(const catalogue *c, size_t i);
+/* Whether a file has this path; whether a file is in this folder, or in one below. */
+bool catalogue_has_file(const catalogue *c, const char *path);
+bool catalogue_has_folder(const catalogue *c, const char *path);
 cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i);
 /* Borrowed; NUL-terminated, but may contain NUL: use the length to compare names. */
 const char *catalogue_name(const catalogue *c, uint32_t name_id);

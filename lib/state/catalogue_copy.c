@@ -46,6 +46,8 @@ fsdpck_status catalogue_copy_without_chunks(catalogue *to, const catalogue *from
                   {&to->meshes, &from->meshes},         {&to->specs, &from->specs},
                   {&to->pool.cells, &from->pool.cells}, {&to->passed_over, &from->passed_over}};
     RETURN_IF(copy_texts(&to->names, &from->names, err));
+    RETURN_IF(copy_texts(&to->paths, &from->paths, err));
+    RETURN_IF(copy_texts(&to->folders, &from->folders, err));
     RETURN_IF(copy_texts(&to->pool.strings, &from->pool.strings, err));
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         RETURN_IF(vec_add_n(tables[i].to, tables[i].from->items, tables[i].from->count, err));

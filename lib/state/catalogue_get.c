@@ -120,3 +120,13 @@ uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes)
     const uint32_t id = strtab_find(&c->names, name, nbytes);
     return id < c->by_name.count ? *VEC_AT(&c->by_name, const uint32_t, id) : CAT_NONE;
 }
+
+bool catalogue_has_file(const catalogue *c, const char *path)
+{
+    return strtab_find(&c->paths, path, strlen(path)) != STRTAB_NONE;
+}
+
+bool catalogue_has_folder(const catalogue *c, const char *path)
+{
+    return strtab_find(&c->folders, path, strlen(path)) != STRTAB_NONE;
+}

@@ -8,6 +8,8 @@ fsdpck_status catalogue_tables(catalogue *c, table_file *f, fsdpck_error *err)
     if (f->writes && (!c->sealed || c->origin.metadata != NULL || c->origin.index_metadata != NULL))
         return FAIL(err, UNSUPPORTED, NONE, "catalogue cannot be shared");
     RETURN_IF(table_file_strtab(f, &c->names, err));
+    RETURN_IF(table_file_strtab(f, &c->paths, err));
+    RETURN_IF(table_file_strtab(f, &c->folders, err));
     RETURN_IF(table_file_strtab(f, &c->pool.strings, err));
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         RETURN_IF(table_file_vec(f, tables[i], err));

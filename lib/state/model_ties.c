@@ -12,10 +12,11 @@ typedef struct tie_default {
     const char *type;
     model_ties ties;
     int nested;
+    const char *module;
 } tie_default;
 
 static const tie_default defaults[] = {
-#define TIES(type, ties, nested) {type, MODEL_TIES_##ties, nested},
+#define TIES(type, ties, nested, module) {type, MODEL_TIES_##ties, nested, module},
 #include "state/model_ties.def"
 #undef TIES
 };
@@ -26,6 +27,12 @@ static const tie_default *find_default(const char *type)
         if (strcmp(type, defaults[i].type) == 0)
             return &defaults[i];
     return NULL;
+}
+
+const char *model_ties_module(const char *type)
+{
+    const tie_default *d = find_default(type);
+    return d == NULL || d->module[0] == '\0' ? NULL : d->module;
 }
 
 void model_ties_take(model_ties_config *c, bool nested, const char *key, size_t nbytes,

@@ -30,6 +30,9 @@ void model_ties_take(model_ties_config *c, bool nested, const char *key, size_t 
                      const json_token *value);
 /* *by_default: the model type decides, not a member. */
 model_ties model_ties_of(const model_ties_config *c, bool *by_default);
+/* The module of the embedding whose weight "lm_head.weight" of this model type is, if it is tied: "embed_tokens".
+ * NULL: none, or an unknown type. */
+const char *model_ties_module(const char *type);
 /* Of the text of a config.json; UNKNOWN for other texts. */
 model_ties model_ties_read(const char *text, size_t nbytes);
 

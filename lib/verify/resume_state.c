@@ -311,7 +311,7 @@ typedef struct files_walk {
     strtab folders; /* below the step, in the order of the search; "": the step */
 } files_walk;
 
-/* Read as this kind; or as a model without an optimizer, under any name. */
+/* A folder that is read as this kind; or as a model without an optimizer, under any name. */
 static bool is_known(const resume_state *s, const char *path, size_t nbytes, resume_kind kind)
 {
     return is_read(s, path, nbytes, kind) ||
@@ -326,7 +326,7 @@ static bool kind_of_path(const resume_state *s, const char *path, resume_kind *k
         const size_t n = strcspn(at, "/");
         *nbytes = (size_t)(at - path) + n;
         if (at[n] == '\0')
-            return kind_of_file(at, kind) && !is_known(s, path, *nbytes, *kind) &&
+            return kind_of_file(at, kind) && !is_read(s, path, *nbytes, *kind) &&
                    strtab_find(&s->omitted, path, *nbytes) == STRTAB_NONE;
         if (kind_of_key(at, n, kind) && !is_known(s, path, *nbytes, *kind))
             return true;

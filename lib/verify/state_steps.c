@@ -92,24 +92,48 @@ static bool has_optimizer(const probe_input *in)
     return false;
 }
 
+static bool is_folder_of_optimizer(const probe_input *in, const char *name)
+{
+    static const char begin[] = "optimizer_";
+    path_kind kind;
+    const char *number = name + sizeof begin - 1;
+    return text_begins(name, begin) && *number != '\0' &&
+           strspn(number, "0123456789") == strlen(number) &&
+           path_probe(&in->dir, name, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
+}
+
+/* What transformers loads only together with scheduler.pt: also accelerate's forms with FSDP. NULL: none. DeepSpeed
+ * saves both in its own files. */
+static const char *find_paired_optimizer(const probe_input *in)
+{
+    static const char *const files[] = {"optimizer.pt", "optimizer.bin"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (probe_has_entry(in, files[i]))
+            return files[i];
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (is_folder_of_optimizer(in, in->entries[i]))
+            return in->entries[i];
+    return NULL;
+}
+
 bool state_pair_is_lost(fsdpck_checkpoint *c, fsdpck_error *what)
 {
-    static const char optimizer[] = "optimizer.pt", scheduler[] = "scheduler.pt";
+    static const char scheduler[] = "scheduler.pt";
     probe_input in;
     char *above = find_folder(c);
     if (above == NULL || probe_gather(above, &in, NULL) != FSDPCK_OK) {
         free(above);
         return false;
     }
+    const char *optimizer = find_paired_optimizer(&in);
     const bool has_scheduler = probe_has_entry(&in, scheduler);
-    const bool is_lost = has_scheduler ? !has_optimizer(&in) : probe_has_entry(&in, optimizer);
-    if (is_lost)
-        FAIL_WITH(what, BADINPUT, STATE_PAIR,
-                  ("the state of the %s is missing", has_scheduler ? "optimizer" : "scheduler"),
-                  (path, above),
-                  (expected, "%s",
-                   has_scheduler ? "files of the optimizer beside scheduler.pt"
-                                 : "scheduler.pt beside optimizer.pt"));
+    const bool is_lost = has_scheduler ? !has_optimizer(&in) : optimizer != NULL;
+    if (is_lost && has_scheduler)
+        FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the optimizer is missing"),
+                  (path, above), (expected, "files of the optimizer beside scheduler.pt"));
+    else if (is_lost)
+        FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the scheduler is missing"),
+                  (path, above), (expected, "scheduler.pt beside %s", optimizer));
     probe_release(&in);
     free(above);
     return is_lost;

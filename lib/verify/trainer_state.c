@@ -18,10 +18,7 @@ enum { COMPONENTS_MAX = 64, COMPONENT_DEPTH = 2, COMPONENT_ENTRIES_MAX = 4096 };
 
 bool trainer_state_is_read(const catalogue *c, const char *entry)
 {
-    for (size_t i = 0; i < catalogue_file_count(c); i++)
-        if (strcmp(catalogue_name(c, catalogue_file(c, (uint32_t)i)->path), entry) == 0)
-            return true;
-    return false;
+    return catalogue_has_file(c, entry);
 }
 
 typedef enum state_ends {

@@ -318,6 +318,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = verify_modules(v, err);
     if (st == FSDPCK_OK)
+        st = verify_ties(v, err);
+    if (st == FSDPCK_OK)
         st = verify_copies(v, err);
     if (st == FSDPCK_OK)
         st = verify_unread_state(v, ctx, fsdpck_verify_new, err);

@@ -4,6 +4,7 @@
  *     verify_adapters.c      adapters of LoRA
  *     verify_steps.c         steps of DeepSpeed
  *     verify_unread_state.c  files of a trainer beside the weights
+ *     verify_ties.c          an output projection that config.json ties to the embedding
  *     verify_megatron.c      metadata.json and integrity.json of Megatron-Core
  *     verify_like.c     a model folder that the checkpoint must equal in all but the values
  *     verify_near.c     its values against those of that folder; near_roles.c, near_result.c
@@ -60,6 +61,8 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* MODULE-LOST: verify_modules.c. */
 fsdpck_status verify_modules(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* TIE-DIFFERS without --like: verify_ties.c. Collective. */
+fsdpck_status verify_ties(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ZERO-STEP. */
 void verify_steps(fsdpck_verify *v);
 /* Reports faults of what Megatron-Core writes beside the tensors. */

@@ -205,10 +205,17 @@ def case_map_export_like_tied(setting):
     model = check_loads(folder, expected, torch.bfloat16)
     check(model.lm_head.weight is model.model.embed_tokens.weight, "the names are not tied")
     check_verifies(setting, folder, base)
+    by_map = ["--map", "torchtitan-qwen3", "--config", os.path.join(base, "config.json")]
+    done, folder = setting.consolidate(source, "equal/", *by_map)
+    check("TIE-DIFFERS" not in done.stderr and "lm_head.weight" in load_hf(folder)[0], done.stderr)
+    check("TIE-DIFFERS" not in setting.run("verify", folder, "--level", "checksum").stdout, "equal")
     # One bit of difference is no tie.
     state["lm_head.weight"][-1, -1] *= 2
     shutil.rmtree(source)
     run_ranks(RANKS, rank_save, source, state, "all")
+    done, folder = setting.consolidate(source, "differs/", *by_map)
+    check("TIE-DIFFERS" in done.stderr, done.stderr)
+    check("TIE-DIFFERS" in setting.run("verify", folder, "--level", "checksum").stdout, "verify of names that differ")
     done = setting.run("consolidate", source, setting.path("no"), "--like", base, expected=BAD_INPUT)
     check("TIE-DIFFERS" in done.stderr, done.stderr)
 

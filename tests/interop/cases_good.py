@@ -5,6 +5,7 @@ import collections
 import functools
 import json
 import os
+import pickle
 import shutil
 import zipfile
 
@@ -33,6 +34,32 @@ def case_data_file_of_another_rank(setting):
         found = [row for row in json.loads(setting.run("verify", folder, "--json").stdout)["findings"] if row["finding"] == "FILE-SAME"]
         check(len(found) == 1 and all(rank in found[0]["path"] + found[0]["message"] for rank in (copied, lost)), "%s: %r" % (name, found))
         setting.run("verify", "--strict", folder, expected=1)
+
+
+@case(first=(2, 3))
+def case_data_file_of_one_record(setting):
+    """A file for each tensor: equal weights may be tied or copies of each other, but gradients of two layers differ."""
+    import torch.distributed.checkpoint as dcp
+    moments = {"%d.weight" % layer: {key: seeded("%s%d" % (key, layer), (40, 30)) for key in ("exp_avg", "exp_avg_sq")} for layer in range(3)}
+    basis, table = torch.eye(64), torch.arange(2048.0).reshape(2, 1024)
+    weight, bias = seeded("w", (40, 30)), seeded("b", (4096,))
+    state = {"embed.weight": weight, "head.weight": weight, "ema": {"embed.weight": weight},
+             "layers": {"0.weight": weight, "1.weight": weight.clone()},
+             "optim": {"state": {**{"layers." + name: value for name, value in moments.items()},
+                                 "embed.weight": {"exp_avg": weight}, "head.weight": {"exp_avg": weight},
+                                 "lstm.0.bias": {"exp_avg": bias}, "lstm.1.bias": {"exp_avg": bias.clone()},
+                                 "fresh.0": {"exp_avg": torch.zeros(64, 64), "exp_avg_sq": basis, "table": table},
+                                 "fresh.1": {"exp_avg": torch.zeros(64, 64), "exp_avg_sq": basis.clone(), "table": table.clone()}}},
+             "optims": {str(copy): {"state": {"x": {"exp_avg": weight.clone()}}} for copy in range(2)}}
+    folder = setting.path("dcp")
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, single_file_per_rank=False), no_dist=True)
+    check("FILE-SAME" not in setting.run("verify", folder).stdout, "false alarm")
+    with open(os.path.join(folder, ".metadata"), "rb") as file:
+        stored = {key.fqn: info.relative_path for key, info in pickle.load(file).storage_data.items()}
+    first, second = (stored["optim.state.layers.%d.weight.exp_avg" % layer] for layer in (0, 2))
+    shutil.copyfile(os.path.join(folder, second), os.path.join(folder, first))
+    text = setting.run("verify", "--strict", folder, expected=1).stdout
+    check("FILE-SAME" in text and first in text and second in text, text)
 
 
 @case(first=(2, 3))

@@ -3,12 +3,13 @@ encoders and decoders, nn.MultiheadAttention."""
 
 import copy
 import os
+import shutil
 import warnings
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from cases_merge import check_merged, merge_by_peft, run_merge, save_adapter, save_base, set_adapter_values
+from cases_merge import check_merged, merge_by_peft, run_merge, save_adapter, save_base, set_adapter_values, tied_names
 from peft_models import import_peft, make_gpt2, make_llama
 from support import BAD_INPUT, UNSUPPORTED, case, check, check_nothing_at, load_hf
 
@@ -240,6 +241,47 @@ def case_merge_tied_inside(setting):
                          {key: expected[key] for key in expected if key not in skipped}, "%s %s" % (name, where))
             check(("LORA-TIED" in done.stderr) == (name != "neither"), "%s %s: %s" % (name, where, done.stderr))
             check(("no config.json says" in done.stderr) == untold, "%s %s: %s" % (name, where, done.stderr))
+
+
+def make_qwen2():
+    """Biases of the three first projections alone, which are square."""
+    _, transformers = import_peft()
+    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SMALL, num_hidden_layers=2, num_key_value_heads=2, intermediate_size=48))
+
+
+def make_square():
+    return torch.nn.ModuleDict({"layers": torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(2))})
+
+
+@case(first=(2, 15))
+def case_merge_square(setting):
+    """All adapted weights are square, and no adapter_config.json: the weights around them show whether they are of Conv1D."""
+    for name, make, targets in (("gpt2", make_gpt2, ["attn.c_proj"]), ("bert", make_bert, ["query", "attention.output.dense"]),
+                                ("qwen2", make_qwen2, ["q_proj", "k_proj"]), ("llama", make_llama, ["q_proj"]),
+                                ("square", make_square, ["layers.1"])):
+        torch.manual_seed(2)
+        base = make()
+        for dora in (False, True):
+            what = "%s-%d" % (name, dora)
+            model, truth = make_adapter(setting, what, base, {"target_modules": targets, "use_dora": dora})
+            source = save_base(base, setting.path(what + "-base"))
+            expected = merge_by_peft(base, [truth])
+            adapter = setting.path(what + ".safetensors")
+            shutil.copy(os.path.join(truth, "adapter_model.safetensors"), adapter)
+            whole = setting.path(what + ".pt")
+            torch.save({"model": model.state_dict()}, whole)
+            for where, *arguments in (("beside", source, adapter), ("inside", whole, "self")):
+                known = name != "square"
+                done, out = run_merge(setting, arguments[0], "%s-%s" % (what, where), arguments[1:], "--lora-alpha", "9",
+                                      expected=0 if known else BAD_INPUT)
+                if known:
+                    check_merged(load_hf(out)[0], expected, "%s %s" % (what, where), 8 if dora else 0, tied_names(base))
+                else:
+                    check("LORA-SHAPE" in done.stderr and "--adapter-config" in done.stderr, done.stderr)
+                    check_nothing_at(out)
+            # The config of the training decides.
+            _, out = run_merge(setting, source, what + "-config", [truth])
+            check_merged(load_hf(out)[0], expected, what + " config", 8 if dora else 0, tied_names(base))
 
 
 @case(first=(2, 15))

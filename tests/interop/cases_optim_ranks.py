@@ -16,6 +16,7 @@ class Layers(nn.Module):
     def __init__(self, kind="stages", rank=None):
         super().__init__()
         mine = {"stages": lambda i: i // 2, "interleaved": lambda i: i % 2, "experts": lambda i: rank if i == 1 else i % 2,
+                "unequal": lambda i: rank if i == 1 else i % 2, "part": lambda i: rank if i == 1 else 0,
                 "replicas": lambda _: rank, "fsdp2": lambda _: rank}[kind]
         self.layers = nn.ModuleDict({str(i): nn.Linear(4, 4) for i in range(4) if rank is None or mine(i) == rank})
 
@@ -43,7 +44,7 @@ def rank_save(folder, kind):
     if kind == "fsdp2":
         from torch.distributed.fsdp import fully_shard
         fully_shard(model)
-    optimizer = filled(model, number_of)
+    optimizer = filled(model, lambda name: number_of(name) + rank * (kind == "unequal"))
     for form in ("flat", "name"):
         options = StateDictOptions(flatten_optimizer_state_dict=form == "flat")
         state = {"model": get_model_state_dict(model), "optimizer": get_optimizer_state_dict(model, optimizer, options=options)}
@@ -102,7 +103,7 @@ def check_names(setting, source):
 def case_optim_of_several_ranks(setting):
     from process_group import run_ranks
     described = describe_all(setting)
-    for kind in ("stages", "interleaved", "experts"):
+    for kind in ("stages", "interleaved", "experts"):  # layer 1 is in both ranks of the last
         folder = setting.path(kind)
         run_ranks(2, rank_save, folder, kind)
         for source in (folder + "-flat", folder + "-flat-ranks"):
@@ -110,13 +111,21 @@ def case_optim_of_several_ranks(setting):
                 refuse(setting, source, BAD_INPUT, "MODEL-NEEDED", *options)
             numbered(setting, source, "--model", described)
         refuse(setting, folder + "-name", UNSUPPORTED, "MODEL-OPTIM")
-        if kind == "experts":  # lists of names that overlap
-            refuse(setting, folder + "-name-ranks", UNSUPPORTED, "MODEL-OPTIM", "--per-rank", "first")
-            continue
         check_names(setting, folder + "-name-ranks")
         for options in ((), ("--assume", "order")):
             refuse(setting, folder + "-name-ranks", BAD_INPUT, "MODEL-NEEDED", *options)
         numbered(setting, folder + "-name-ranks", "--model", described)
+
+
+@case(first=(2, 15))
+def case_optim_of_other_ranks(setting):
+    """Lists of names that overlap, of ranks that may be of two saves: other values under one name, or no name of their own."""
+    from process_group import run_ranks
+    for kind, what, status in (("unequal", "model.layers.1.weight", BAD_INPUT), ("part", "'optimizer.param_groups.0.params' of rank 1", 0)):
+        folder = setting.path(kind)
+        run_ranks(2, rank_save, folder, kind)
+        done, _ = setting.consolidate(folder + "-name-ranks", kind + ".pt", expected=status)
+        check("[RANK-DIFFER]" in done.stderr and what in done.stderr, done.stderr)
 
 
 @case(first=(2, 15))

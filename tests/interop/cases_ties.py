@@ -252,7 +252,7 @@ def case_defaults_of_tied_embeddings(setting):
     places = {name: "model-00001-of-00001.safetensors" for name in ("model.embed_tokens.weight", "lm_head.weight")}
     with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as out:
         json.dump({"metadata": {"total_size": 24}, "weight_map": places}, out)
-    for name, tied, _ in rows[::17]:
+    for name, tied, _, _ in rows[::17]:
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as out:
             json.dump({"model_type": name}, out)
         done, _ = setting.consolidate(folder, name + ".pt", expected=0 if tied else BAD_INPUT)

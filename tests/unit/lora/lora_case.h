@@ -18,10 +18,10 @@ typedef struct named_shape {
 static fsdpck_error err;
 static catalogue cat;
 static lora_set set;
+static lora_input inputs[40];
 
 static fsdpck_status find_adapters(const named_shape *tensors, size_t count)
 {
-    lora_input inputs[40];
     fsdpck_error_init(&err);
     catalogue_init(&cat, NULL);
     cr_assert_leq(count, COUNT(inputs));

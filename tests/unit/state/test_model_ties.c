@@ -63,3 +63,12 @@ Test(model_ties, a_default_is_told_from_a_member)
     cr_expect_eq(model_ties_of(&c, &by_default), MODEL_TIES_UNKNOWN);
     cr_expect_not(by_default);
 }
+
+Test(model_ties, modules_of_tied_embeddings)
+{
+    cr_expect_str_eq(model_ties_module("llama"), "embed_tokens");
+    cr_expect_str_eq(model_ties_module("gpt2"), "wte");
+    cr_expect_str_eq(model_ties_module("bart"), "shared");
+    cr_expect_null(model_ties_module("bert")); /* its head has another name */
+    cr_expect_null(model_ties_module("no such"));
+}
