@@ -366,6 +366,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LATEST_LOST = 681,
     FSDPCK_FINDING_MODULE_LOST = 690,
     FSDPCK_FINDING_STATE_PAIR = 691,
+    FSDPCK_FINDING_STATE_KIND = 740,
 } fsdpck_finding_id;
 
 #endif

@@ -118,10 +118,43 @@ static fsdpck_state_kind kind_of(const fsdpck_checkpoint *c)
     return is_arguments(&c->cat) ? FSDPCK_STATE_ARGUMENTS : FSDPCK_STATE_OTHER;
 }
 
-static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c)
+/* Whether most tensors have the names of weights of the checkpoint. */
+static bool has_names_of(const catalogue *c, const catalogue *weights)
+{
+    const size_t count = catalogue_tensor_count(c);
+    size_t same = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t name = catalogue_tensor(c, i)->name;
+        same += catalogue_find(weights, catalogue_name(c, name), catalogue_name_nbytes(c, name)) !=
+                CAT_NONE;
+    }
+    return same > 0 && same >= count - same;
+}
+
+/* Neither tensors nor a key that optimizers, or wrappers of several, have. */
+static bool has_no_state(const catalogue *c)
+{
+    static const char *const keys[] = {"param_groups", "state", "optim"};
+    for (size_t i = 0; i < catalogue_object_count(c); i++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (strstr(catalogue_name(c, catalogue_object(c, i)->name), keys[k]) != NULL)
+                return false;
+    return catalogue_tensor_count(c) == 0 && catalogue_object_count(c) > 0;
+}
+
+static void judge_optimizer(found_state_file *f, const catalogue *c, const catalogue *weights)
+{
+    const bool is_other = f->kind == FSDPCK_STATE_OTHER;
+    f->is_model = is_other && has_names_of(c, weights);
+    f->is_no_optimizer = is_other ? f->is_model || has_no_state(c)
+                                  : f->kind != FSDPCK_STATE_OPTIMIZER;
+}
+
+static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c, const catalogue *weights)
 {
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
     f->kind = kind_of(c);
+    judge_optimizer(f, &c->cat, weights);
     f->tensors = catalogue_tensor_count(&c->cat);
     for (size_t i = 0; i < f->tensors; i++)
         f->tensor_nbytes += catalogue_tensor_nbytes(&c->cat, i);
@@ -173,7 +206,7 @@ static void inspect_file(fsdpck_checkpoint *c, found_state_file *f)
         return;
     }
     if (state_file_open(c, f, &state, NULL) == FSDPCK_OK)
-        inspect_weights(f, state);
+        inspect_weights(f, state, &c->cat);
     fsdpck_close(state);
 }
 

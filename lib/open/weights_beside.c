@@ -150,8 +150,8 @@ static bool has_own_names(const beside_search *s, const map_inputs *other)
     return same > 0 && same >= s->own.inputs.count - same;
 }
 
-/* Takes `path`, which may be NULL. */
-static void look_into(beside_search *s, char *path, const char *entry)
+/* Takes `path`, which may be NULL. *what: why it cannot be opened, else OK. */
+static void look_into(beside_search *s, char *path, const char *entry, fsdpck_error *what)
 {
     fsdpck_checkpoint *other = NULL;
     map_inputs names = {0};
@@ -159,7 +159,7 @@ static void look_into(beside_search *s, char *path, const char *entry)
         s->has_own = map_inputs_list(s->c, &s->own, NULL) == FSDPCK_OK;
     const bool is_open = path != NULL && s->has_own && s->own.inputs.count > 0 &&
                          s->opened++ < OPENED_MAX &&
-                         open_quietly(s->open, s->c->ctx, path, &other, NULL) == FSDPCK_OK;
+                         open_quietly(s->open, s->c->ctx, path, &other, what) == FSDPCK_OK;
     if (is_open && map_inputs_list(other, &names, NULL) == FSDPCK_OK && has_own_names(s, &names) &&
         s->count++ == 0)
         snprintf(s->first, sizeof s->first, "%s", entry);
@@ -192,6 +192,28 @@ static bool is_known_folder(const char *name)
     return strncmp(name, known, sizeof known - 1) == 0;
 }
 
+/* Damage for which latest skips the step: no property that an option settles, or that fsdpck does not support. */
+static bool is_folder_damage(const fsdpck_error *why)
+{
+    const finding_kind *kind = finding_get(why->finding);
+    return why->status == FSDPCK_BADINPUT && kind != NULL &&
+           why->finding != FSDPCK_FINDING_KEY_NONE &&
+           why->finding != FSDPCK_FINDING_NO_CHECKPOINT && kind->class != FINDING_DOUBT &&
+           kind->class != FINDING_MODEL && kind->class != FINDING_REQUEST;
+}
+
+static void warn_cut_folder(const fsdpck_checkpoint *c, const char *name, const fsdpck_error *why)
+{
+    const char *below = checkpoint_path_below(why->path, c->probe.path);
+    const bool is_inside = below != NULL && strcmp(below, name) != 0;
+    if (is_folder_damage(why))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_CUT,
+                 "copy the folder again from where it was saved, or remove it",
+                 "'%s' beside the weights cannot be read: %s%s%s%s [%s]", name,
+                 is_inside ? "'" : "", is_inside ? below : "", is_inside ? "': " : "",
+                 why->message, fsdpck_finding_name(why->finding));
+}
+
 /* Not the components of sentence-transformers and diffusers. */
 static void look_into_folders(beside_search *s)
 {
@@ -203,9 +225,11 @@ static void look_into_folders(beside_search *s)
     if (nested_folders_add(&nested, s->c, NULL) == FSDPCK_OK)
         for (size_t i = 0; i < nested.list.count; i++) {
             const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
+            fsdpck_error what = FSDPCK_ERROR_INIT;
             if (f->has_reader && !f->is_state && !f->of_trainer &&
                 !is_known_folder(text_file_name(f->path)))
-                look_into(s, strdup(f->path), text_file_name(f->path));
+                look_into(s, strdup(f->path), text_file_name(f->path), &what);
+            warn_cut_folder(s->c, text_file_name(f->path), &what);
         }
     nested_folders_release(&nested);
 }
@@ -223,7 +247,7 @@ void weights_beside_warn(fsdpck_checkpoint *c, checkpoint_open_fn open)
     for (size_t i = 0; i < c->probe.entry_count; i++)
         if (may_be_weights(c, read, c->probe.entries[i]))
             look_into(&s, folder_path_join(c->probe.path, c->probe.entries[i]),
-                      c->probe.entries[i]);
+                      c->probe.entries[i], NULL);
     look_into_folders(&s);
     if (s.count > 0)
         weights_beside_report(c, read, s.first, s.count);

@@ -177,15 +177,28 @@ static bool is_as_verify(const fsdpck_latest_options *o)
 static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
                         const fsdpck_latest_options *o)
 {
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     if (state_steps_differ(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
                  what.expected, what.found);
     if (state_pair_is_lost(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (expected %s)", what.path, what.message,
                  what.expected);
+    for (size_t i = 0; state_kind_differs(c, &i, &what) != NULL;)
+        log_warn(&ctx->log, what.finding, what.next, "'%s': %s (found %s)", what.path, what.message,
+                 what.found);
     if (!is_as_verify(o))
         checkpoint_warn_lost(c);
+}
+
+/* A file of another content is not the part of the state that its name promises. */
+static fsdpck_status add_checkpoint(resume_state *state, fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    const char *path;
+    for (size_t i = 0; (path = state_kind_differs(c, &i, &what)) != NULL;)
+        RETURN_IF(resume_state_omit(state, path, err));
+    return resume_state_add_checkpoint(state, c, err);
 }
 
 /* nested: receives the folders below; NULL: not needed. */
@@ -225,7 +238,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, bool ta
     if (c != NULL && state != NULL &&
         (st == FSDPCK_OK || err->finding == FSDPCK_FINDING_KEY_NONE)) {
         const fsdpck_status added =
-            resume_state_add_checkpoint(state, c, st == FSDPCK_OK ? err : NULL);
+            add_checkpoint(state, c, st == FSDPCK_OK ? err : NULL);
         if (state->step < 0 && fsdpck_get_step(c, 0, &step))
             state->step = step.step;
         st = st == FSDPCK_OK ? added : st;

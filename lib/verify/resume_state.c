@@ -76,6 +76,7 @@ void resume_state_init(resume_state *s, const char *path)
     for (unsigned k = 0; k < RESUME_KINDS; k++)
         strtab_init(&s->places[k], NULL);
     strtab_init(&s->read, NULL);
+    strtab_init(&s->omitted, NULL);
     s->read_kinds = VEC_OF(uint8_t, NULL);
 }
 
@@ -84,6 +85,7 @@ void resume_state_release(resume_state *s)
     for (unsigned k = 0; k < RESUME_KINDS; k++)
         strtab_release(&s->places[k]);
     strtab_release(&s->read);
+    strtab_release(&s->omitted);
     vec_release(&s->read_kinds);
 }
 
@@ -296,13 +298,20 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
 
 /* ---- files ---- */
 
+fsdpck_status resume_state_omit(resume_state *s, const char *path, fsdpck_error *err)
+{
+    const char *below = path_below(s, path);
+    uint32_t id;
+    return strtab_intern(&s->omitted, below, strlen(below), &id, err);
+}
+
 typedef struct files_walk {
     resume_state *s;
     folder dir;
     strtab folders; /* below the step, in the order of the search; "": the step */
 } files_walk;
 
-/* Read as this kind; or as a model without an optimizer, under any name. */
+/* A folder that is read as this kind; or as a model without an optimizer, under any name. */
 static bool is_known(const resume_state *s, const char *path, size_t nbytes, resume_kind kind)
 {
     return is_read(s, path, nbytes, kind) ||
@@ -317,7 +326,8 @@ static bool kind_of_path(const resume_state *s, const char *path, resume_kind *k
         const size_t n = strcspn(at, "/");
         *nbytes = (size_t)(at - path) + n;
         if (at[n] == '\0')
-            return kind_of_file(at, kind) && !is_known(s, path, *nbytes, *kind);
+            return kind_of_file(at, kind) && !is_read(s, path, *nbytes, *kind) &&
+                   strtab_find(&s->omitted, path, *nbytes) == STRTAB_NONE;
         if (kind_of_key(at, n, kind) && !is_known(s, path, *nbytes, *kind))
             return true;
         at += n + 1;

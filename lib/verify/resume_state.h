@@ -29,6 +29,7 @@ typedef struct resume_state {
     strtab places[RESUME_KINDS];
     strtab read;    /* files of the checkpoints and their folders, by their paths below `path`, */
     vec read_kinds; /* uint8_t: and the kinds that their checkpoints contain */
+    strtab omitted; /* files below `path` with another content than their names promise */
     int64_t step;   /* that the first checkpoint records; -1: unknown. The caller sets it */
 } resume_state;
 
@@ -40,6 +41,10 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Files of a trainer's state by their names, except those of a checkpoint that contains this kind. */
 fsdpck_status resume_state_add_files(resume_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* A file of the step whose name does not count. Before resume_state_add_files. */
+fsdpck_status resume_state_omit(resume_state *s, const char *path,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether a file or a folder of the path has the name of a trainer's state. */
 bool resume_state_is_name(const char *path);

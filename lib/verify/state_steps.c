@@ -138,3 +138,57 @@ bool state_pair_is_lost(fsdpck_checkpoint *c, fsdpck_error *what)
     free(above);
     return is_lost;
 }
+
+/* ---- content under another name ---- */
+
+/* "optimizer.pt", "optimizer_1.bin" */
+static bool is_named(const char *name, const char *word)
+{
+    static const char *const ends[] = {".pt", ".bin"};
+    if (!text_begins(name, word))
+        return false;
+    name += strlen(word);
+    name += name[0] == '_' ? 1 + strspn(name + 1, "0123456789") : 0;
+    return TEXT_IS_IN(name, strlen(name), ends);
+}
+
+/* Schedulers have no form in common: only a content of another kind is none. */
+static bool is_no_scheduler(const found_state_file *f)
+{
+    return f->is_model || (f->kind != FSDPCK_STATE_SCHEDULER && f->kind != FSDPCK_STATE_OTHER &&
+                           f->kind != FSDPCK_STATE_UNREAD);
+}
+
+static const char *content_of(const found_state_file *f)
+{
+    static const char *const words[] = {
+        [FSDPCK_STATE_UNREAD] = "",
+        [FSDPCK_STATE_OTHER] = "neither tensors nor param_groups",
+        [FSDPCK_STATE_OPTIMIZER] = "the state of an optimizer",
+        [FSDPCK_STATE_SCHEDULER] = "the state of a scheduler of the learning rate",
+        [FSDPCK_STATE_RNG] = "states of random number generators",
+        [FSDPCK_STATE_SCALER] = "the state of a scaler of gradients",
+        [FSDPCK_STATE_PROGRESS] = "the progress of the training",
+        [FSDPCK_STATE_ARGUMENTS] = "arguments of the training",
+    };
+    return f->is_model ? "tensors with the names of the weights" : words[f->kind];
+}
+
+const char *state_kind_differs(fsdpck_checkpoint *c, size_t *index, fsdpck_error *what)
+{
+    fsdpck_state_file next = FSDPCK_INIT(fsdpck_state_file);
+    while (c->base != NULL)
+        c = c->base;
+    while (fsdpck_get_state_file(c, (*index)++, &next)) {
+        const found_state_file *f = VEC_AT(&c->state_files, const found_state_file, *index - 1);
+        const bool of_optimizer = is_named(f->name, "optimizer");
+        if (of_optimizer ? !f->is_no_optimizer
+                         : !is_named(f->name, "scheduler") || !is_no_scheduler(f))
+            continue;
+        FAIL_WITH(what, BADINPUT, STATE_KIND,
+                  ("file has no state of %s", of_optimizer ? "an optimizer" : "a scheduler"),
+                  (path, f->path), (found, "%s", content_of(f)));
+        return f->path;
+    }
+    return NULL;
+}

@@ -11,4 +11,8 @@ bool state_steps_differ(fsdpck_checkpoint *c, fsdpck_error *what);
  * optimizer.bin, optimizer_0/) and no scheduler.pt: transformers' Trainer writes both or neither, and loads neither if one is missing. *what: STATE-PAIR. */
 bool state_pair_is_lost(fsdpck_checkpoint *c, fsdpck_error *what);
 
+/* The path of the first file of the optimizer or the scheduler, from number *index on, that has the content of another kind;
+ * NULL: none. *what: STATE-KIND. *index is set to the number after it. */
+const char *state_kind_differs(fsdpck_checkpoint *c, size_t *index, fsdpck_error *what);
+
 #endif

@@ -21,10 +21,12 @@ static void check_name(fsdpck_verify *v)
 
 static void check_state(fsdpck_verify *v)
 {
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     if (state_steps_differ(v->src, &what))
         findings_report(&v->found, &what);
     if (state_pair_is_lost(v->src, &what))
+        findings_report(&v->found, &what);
+    for (size_t i = 0; state_kind_differs(v->src, &i, &what) != NULL;)
         findings_report(&v->found, &what);
 }
 
