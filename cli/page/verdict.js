@@ -123,7 +123,7 @@ function predicted() {
 
 function listed() {
     const c = report.counts, p = problems();
-    const size = c.tensors === undefined ? '' : `${plural(c.tensors, 'tensor')}${c.objects > 0 ? ` and ${plural(c.objects, 'object')}` : ''}, ${bytes(c.bytes)} in ${plural(c.files, 'file')}. `;
+    const size = c.tensors === undefined ? '' : `${plural(c.tensors, 'tensor')} (${bytes(c.bytes)})${c.objects > 0 ? ` and ${plural(c.objects, 'object')}` : ''}, in ${plural(c.files, 'file')}${c.file_bytes > 0 ? ` (${bytes(c.file_bytes)})` : ''}. `;
     const m = report.parts?.model, model = m?.tensors > 0 && m.bytes < c.bytes ? `Of the model: ${plural(m.elements, 'element')}, ${bytes(m.bytes)}. ` : '';
     return [p.warnings > 0 ? 'warning' : 'note', p.warnings > 0 ? 'Contents, with warnings' : 'Contents', `${size}${model}Nothing was checked: fsdpck verify does that.${p.warnings > 0 ? ` ${p.text}` : ''}`];
 }
