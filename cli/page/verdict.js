@@ -76,11 +76,10 @@ function unlooked() {
 
 function compared() {
     const c = report.counts, p = problems(), all = report.differences || [], of = finding => all.filter(d => d.finding === finding && d.tensor);
-    const values = of('DIFF-VALUES'), far = moved().filter(one => one.values > 0).reduce((a, b) => b.largest > a.largest ? b : a, {largest: 0}), bad = all.filter(d => d.not_numbers > 0).length;
-    const most = moved().map(one => ({name: one.name, by: change(one.squares, one.squaresOfA)})).reduce((a, b) => b.by > (a.by ?? -1) ? b : a, {});
+    const values = of('DIFF-VALUES'), most = key => values.reduce((a, b) => (b[key] ?? 0) > (a[key] ?? 0) ? b : a, {}), far = most('largest'), relative = most('relative'), bad = all.filter(d => d.not_numbers > 0).length;
     const objects = all.filter(d => d.object !== undefined).length, parts = [];
     if (values.length > 0)
-        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)}, in '${far.name}'` : ''}${most.by > 0 ? `, the largest relative change ${changeText(most.by)}, in '${most.name}'` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
+        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)}, in '${far.tensor}'` : ''}${relative.relative > 0 ? `, the largest relative change ${changeText(relative.relative)}, in '${relative.tensor}'` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
     for (const [finding, text] of [['DIFF-TYPE', 'with another dtype or shape'], ['DIFF-ONLY-A', 'only in A'], ['DIFF-ONLY-B', 'only in B']])
         if (of(finding).length > 0)
             parts.push(`${plural(of(finding).length, 'tensor')} ${text}${where(of(finding))}`);
@@ -89,7 +88,7 @@ function compared() {
     const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}${c.differences > 0 ? '.' : `: ${sentence(report.findings.find(one => one.severity === 'warning')?.message ?? '')}`}` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
     const cast = given('--as'), scope = `${report.part && report.part !== 'all' ? ` Only the ${report.part} parts were compared.` : ''}${cast ? ` A was cast to ${cast} for this.` : ''}${tolerance()}${unlooked()}`;
     if (c.differences > 0)
-        return ['error', 'Different', `${parts.map(sentence).join(' ')}${c.tensors_compared > 0 && !report.stopped ? ` Equal: ${number(c.tensors_compared - values.length)} of ${plural(c.tensors_compared, 'tensor')} compared.` : ''}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
+        return ['error', 'Different', `${parts.map(sentence).join(' ')}${c.tensors_compared > 0 && !report.stopped ? ` Of ${plural(c.tensors_compared, 'tensor')} compared, ${number(c.tensors_compared - values.length)} ${c.tensors_compared - values.length === 1 ? 'is' : 'are'} equal.` : ''}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
     return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${scope}${warned}`];
 }
 

@@ -25,8 +25,8 @@ void lost_text_write(const lost_text *l, uint64_t tensors, bool objects, text_bu
     text_printf(text, "%" PRIu64 " of %" PRIu64 " tensor%s %s whole (%" PRIu64 " bytes)", l->whole,
                 tensors, text_plural(tensors), l->whole == 1 ? "is" : "are", l->whole_nbytes);
     if (l->lost > 0)
-        text_printf(text, ", %" PRIu64 " tensor%s lost or cut: %s", l->lost,
-                    l->lost == 1 ? one : many, l->names.text != NULL ? l->names.text : "");
+        text_printf(text, ", %" PRIu64 " tensor%s lost%s: %s", l->lost,
+                    l->lost == 1 ? one : many, l->no_cut ? "" : " or cut", l->names.text != NULL ? l->names.text : "");
     if (l->lost > l->named)
         text_printf(text, " and %" PRIu64 " more", l->lost - l->named);
 }

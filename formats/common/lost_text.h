@@ -14,6 +14,7 @@
 typedef struct lost_text {
     uint64_t whole, whole_nbytes; /* tensors */
     uint64_t lost, named;
+    bool no_cut; /* files are missing, none is short */
     text_buf names; /* of the first ones */
 } lost_text;
 

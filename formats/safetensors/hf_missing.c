@@ -211,7 +211,7 @@ static bool is_indexed_or_other(const void *ctx, const char *entry)
            bsearch(&entry, n->names, n->count, sizeof *n->names, text_compare) != NULL;
 }
 
-/* "10", or "10 files: 26 of 29 tensors are whole (1234 bytes), 3 tensors are lost or cut: ..." */
+/* "10", or "10 files: 26 of 29 tensors are whole (1234 bytes), 3 tensors are lost: ..." */
 static void set_found(const open_request *req, const hf_index *ix, size_t there, fsdpck_error *err)
 {
     text_buf lost = {.limit_bytes = 65536};

@@ -63,6 +63,7 @@ static void describe_index(const st_files *s, const hf_index *ix, size_t index,
                            const uint64_t *nbytes_plus_1, const uint8_t *is_opened, text_buf *text)
 {
     lost_text l = LOST_TEXT_INIT;
+    l.no_cut = index == ST_LOST_MISSING;
     const uint32_t self =
         index == ST_LOST_MISSING
             ? STRTAB_NONE

@@ -186,11 +186,13 @@ def case_names_that_are_no_text(setting):
 @case()
 def case_trainer_files_beside(setting):
     """A resume reads optimizer.pt; verify reports an error, whatever is wrong with it."""
-    whole = {"state": {0: {"exp_avg": torch.ones(500)}}, "param_groups": [{"params": [0]}]}
-    torch.save(whole, setting.path("whole.pt"))
-    with open(setting.path("whole.pt"), "rb") as file:
-        saved = file.read()
-    for name in ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state_0.pth"):
+    optimizer = {"state": {0: {"exp_avg": torch.ones(500)}}, "param_groups": [{"params": [0]}]}
+    states = {"optimizer.pt": optimizer, "optimizer.bin": optimizer, "scheduler.pt": {"last_epoch": 3, "_step_count": 4, "losses": torch.ones(500)},
+              "rng_state_0.pth": {"cpu": torch.get_rng_state()}}
+    for name, state in states.items():
+        torch.save(state, setting.path("whole.pt"))
+        with open(setting.path("whole.pt"), "rb") as file:
+            saved = file.read()
         for what, content in (("whole", saved), ("empty", b""), ("garbage", b"garbage" * 100), ("short", saved[:-300])):
             folder = setting.path("%s-%s" % (what, name))
             os.makedirs(folder)
