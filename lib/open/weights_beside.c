@@ -8,6 +8,7 @@
 
 #include "base/shell_word.h"
 #include "base/text.h"
+#include "io/unfinished_file.h"
 #include "open/numbered_files.h"
 #include "open/state_files.h"
 
@@ -310,7 +311,8 @@ static bool is_cut(checkpoint_open_fn open, fsdpck_context *ctx, const char *pat
         return false;
     const fsdpck_status st = open_quietly(open, ctx, path, &c, what);
     fsdpck_close(c);
-    return st != FSDPCK_OK && is_damage(what);
+    /* A pointer of git-lfs was not fetched, as its user may want. */
+    return st != FSDPCK_OK && is_damage(what) && !unfinished_is_pointer(NULL, path);
 }
 
 static fsdpck_status fail_cut(const fsdpck_checkpoint *c, const char *entry, const char *why,
@@ -368,7 +370,7 @@ fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *
         const char *entry = c->probe.entries[i];
         fsdpck_error what = FSDPCK_ERROR_INIT;
         const char *why;
-        if (entry[0] == '.' || weights_beside_is_read(read, entry) ||
+        if (entry[0] == '.' || catalogue_has_file(read, entry) || numbered_file_is_model(entry) ||
             !(checkpoint_is_weights_name(entry) ||
               text_ends_with(entry, strlen(entry), ".safetensors")))
             continue;
