@@ -8,25 +8,97 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/state_files.h"
 
-/* model_index.json and modules.json have a few lines. */
+/* These indexes have a few lines. */
 #define INDEX_NBYTES_MAX (UINT64_C(1) << 20)
 
 /* ---- folders that an index names ---- */
 
 typedef struct named_parts {
     const probe_input *around;
-    char first[256]; /* that is missing */
+    char first[256]; /* that is missing or empty */
     uint64_t missing;
+    char first_bare[256]; /* a module without weights: its class */
+    char bare_folder[256];
+    uint64_t bare;
 } named_parts;
 
-/* name: of a folder directly below. */
-static void take_part(named_parts *p, const char *name)
+static bool open_below(const probe_input *around, const char *name, probe_input *in)
 {
-    if (name[0] == '\0' || strchr(name, '/') != NULL || probe_has_entry(p->around, name))
+    char *path = folder_path_join(around->path, name);
+    const bool is_open = path != NULL && probe_gather(path, in, NULL) == FSDPCK_OK;
+    free(path);
+    return is_open;
+}
+
+static bool is_empty_folder(const probe_input *around, const char *name)
+{
+    probe_input in;
+    if (!open_below(around, name, &in))
+        return false;
+    const bool is = in.is_folder && in.entry_count == 0;
+    probe_release(&in);
+    return is;
+}
+
+/* name: of a folder directly below; "" or ".": this one. may_be_empty: the part may write nothing. */
+static void take_part(named_parts *p, const char *name, bool may_be_empty)
+{
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strchr(name, '/') != NULL ||
+        (probe_has_entry(p->around, name) && (may_be_empty || !is_empty_folder(p->around, name))))
         return;
     if (p->missing++ == 0)
         snprintf(p->first, sizeof p->first, "%s", name);
+}
+
+/* Files of weights, of any name; not those of a trainer, which has its own beside a module in the folder of the model. */
+static bool has_weights_file(const probe_input *in)
+{
+    static const char *const ends[] = {".safetensors", ".bin",  ".pt",
+                                       ".pth",         ".ckpt", ".index.json"};
+    bool has = false;
+    for (size_t i = 0; !has && i < in->entry_count; i++)
+        for (size_t k = 0; !has && k < sizeof ends / sizeof *ends; k++)
+            has = text_ends_with(in->entries[i], strlen(in->entries[i]), ends[k]) &&
+                  !trainer_state_has_name(in->entries[i]);
+    return has;
+}
+
+/* Modules of sentence-transformers that have weights, and save them as one file in every version. */
+static bool has_class_weights(const char *name)
+{
+    static const char *const classes[] = {"CNN",
+                                          "Dense",
+                                          "LayerNorm",
+                                          "LSTM",
+                                          "SparseAutoEncoder",
+                                          "StaticEmbedding",
+                                          "WeightedLayerPooling"};
+    return text_is_one_of(name, strlen(name), classes, sizeof classes / sizeof *classes);
+}
+
+/* path: as modules.json has it. type: "sentence_transformers.models.Dense". */
+static void take_module(named_parts *p, const char *path, const char *type)
+{
+    const char *dot = strrchr(type, '.');
+    const char *class = dot == NULL ? type : dot + 1;
+    const bool is_here = path[0] == '\0' || strcmp(path, ".") == 0;
+    probe_input in;
+    /* Saves nothing; git and the Hub do not keep its empty folder. */
+    if (strcmp(class, "Normalize") == 0)
+        return;
+    take_part(p, path, !text_begins(type, "sentence_transformers."));
+    if (!has_class_weights(class) || strchr(path, '/') != NULL ||
+        (!is_here && !open_below(p->around, path, &in)))
+        return;
+    const probe_input *at = is_here ? p->around : &in;
+    if (at->is_folder && at->entry_count > 0 && !has_weights_file(at) && p->bare++ == 0) {
+        snprintf(p->first_bare, sizeof p->first_bare, "%s", class);
+        snprintf(p->bare_folder, sizeof p->bare_folder, "%s", is_here ? "" : path);
+    }
+    if (!is_here)
+        probe_release(&in);
 }
 
 /* A string as a text of C; false: none, or too long. */
@@ -75,7 +147,7 @@ static fsdpck_status read_model_index(json_reader *r, named_parts *p, fsdpck_err
         else
             RETURN_IF(json_skip(r, &t, err));
         if (is_part && has_class)
-            take_part(p, name);
+            take_part(p, name, false);
     }
 }
 
@@ -97,9 +169,7 @@ static fsdpck_status read_module(json_reader *r, named_parts *p, fsdpck_error *e
             (void)copy_text(&t, type, sizeof type);
         RETURN_IF(json_skip(r, &t, err));
     }
-    /* Saves nothing; git and the Hub do not keep its empty folder. */
-    if (!text_ends_with(type, strlen(type), ".Normalize"))
-        take_part(p, path);
+    take_module(p, path, type);
     return FSDPCK_OK;
 }
 
@@ -118,13 +188,73 @@ static fsdpck_status read_modules(json_reader *r, named_parts *p, fsdpck_error *
     }
 }
 
+/* {"document_2_Dense": "sentence_transformers.models.Dense", ...} */
+static fsdpck_status read_types(json_reader *r, named_parts *p, fsdpck_error *err)
+{
+    json_token t;
+    char name[256], type[256];
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return FSDPCK_OK;
+        const bool has_name = copy_text(&t, name, sizeof name);
+        RETURN_IF(json_next(r, &t, err));
+        if (has_name && name[0] != '\0' && copy_text(&t, type, sizeof type))
+            take_module(p, name, type);
+        RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
+/* {"types": {...}, "structure": {"query": ["query_0_Transformer"], ...}, ...} */
+static fsdpck_status read_router(json_reader *r, named_parts *p, fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return json_expect(r, JSON_END, &t, err);
+        const bool is_types = text_is(t.text, t.nbytes, "types");
+        RETURN_IF(json_next(r, &t, err));
+        if (is_types && t.kind == JSON_OBJECT)
+            RETURN_IF(read_types(r, p, err));
+        else
+            RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
 typedef fsdpck_status (*read_index_fn)(json_reader *r, named_parts *p, fsdpck_error *err);
+
+static void put_others(char *text, size_t capacity, uint64_t count)
+{
+    text[0] = '\0';
+    if (count > 1)
+        snprintf(text, capacity, " and %" PRIu64 " more", count - 1);
+}
+
+static void warn_parts(const named_parts *p, const char *index, const logger *log)
+{
+    static const char next[] = "copy them from where they were saved";
+    const bool has_folder = p->bare_folder[0] != '\0';
+    char others[40];
+    put_others(others, sizeof others, p->missing);
+    if (p->missing > 0)
+        log_warn(log, FSDPCK_FINDING_WEIGHTS_LOST, next,
+                 "'%s/%s' names folders that are missing or empty: '%s'%s", p->around->path, index,
+                 p->first, others);
+    put_others(others, sizeof others, p->bare);
+    if (p->bare > 0)
+        log_warn(log, FSDPCK_FINDING_WEIGHTS_LOST, next,
+                 "'%s/%s' names modules that have no weights: %s%s%s%s%s", p->around->path, index,
+                 p->first_bare, has_folder ? " ('" : "", p->bare_folder, has_folder ? "')" : "",
+                 others);
+}
 
 static void warn_missing(const probe_input *around, const char *index, read_index_fn read,
                          const logger *log)
 {
     named_parts p = {.around = around};
-    char *text = NULL, others[40] = "";
+    char *text = NULL;
     size_t nbytes = 0;
     json_reader r;
     /* One that cannot be read is the pipeline's concern: no weights are lost by that. */
@@ -132,13 +262,8 @@ static void warn_missing(const probe_input *around, const char *index, read_inde
         file_read_whole(&around->dir, index, INDEX_NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
         return;
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
-    if (read(&r, &p, NULL) == FSDPCK_OK && p.missing > 0) {
-        if (p.missing > 1)
-            snprintf(others, sizeof others, " and %" PRIu64 " more", p.missing - 1);
-        log_warn(log, FSDPCK_FINDING_WEIGHTS_LOST, "copy them from where they were saved",
-                 "'%s/%s' names folders that are missing: '%s'%s", around->path, index, p.first,
-                 others);
-    }
+    if (read(&r, &p, NULL) == FSDPCK_OK)
+        warn_parts(&p, index, log);
     json_reader_release(&r);
     free(text);
 }
@@ -147,9 +272,7 @@ static void warn_missing(const probe_input *around, const char *index, read_inde
 
 bool lost_components_open(const probe_input *around, const char *name, probe_input *in)
 {
-    char *path = folder_path_join(around->path, name);
-    const bool is_open = path != NULL && probe_gather(path, in, NULL) == FSDPCK_OK;
-    free(path);
+    const bool is_open = open_below(around, name, in);
     if (is_open && in->is_folder && probe_has_entry(in, "config.json"))
         return true;
     if (is_open)
@@ -160,48 +283,28 @@ bool lost_components_open(const probe_input *around, const char *name, probe_inp
 /* Whether a folder has the config of a model, and no file that may have weights, nor a folder with such. */
 static bool is_component_without_weights(const probe_input *around, const char *name)
 {
-    static const char *const ends[] = {".safetensors", ".bin",  ".pt",
-                                       ".pth",         ".ckpt", ".index.json"};
     probe_input in;
-    bool lacks = lost_components_open(around, name, &in);
-    if (!lacks)
+    if (!lost_components_open(around, name, &in))
         return false;
-    for (size_t i = 0; lacks && i < in.entry_count; i++)
-        for (size_t k = 0; lacks && k < sizeof ends / sizeof *ends; k++)
-            lacks = strcmp(in.entries[i], "config.json") == 0 ||
-                    !text_ends_with(in.entries[i], strlen(in.entries[i]), ends[k]);
+    const bool lacks = !has_weights_file(&in);
     probe_release(&in);
     return lacks;
-}
-
-/* Folder of a module of sentence-transformers that has weights, by its class: "2_Dense". */
-static bool has_module_name(const char *name)
-{
-    static const char *const classes[] = {"_CNN", "_Dense", "_LayerNorm", "_LSTM",
-                                          "_WeightedLayerPooling"};
-    const size_t n = strspn(name, "0123456789");
-    bool has = false;
-    for (size_t i = 0; n > 0 && i < sizeof classes / sizeof *classes; i++)
-        has = has || strcmp(name + n, classes[i]) == 0;
-    return has;
 }
 
 static void warn_without_weights(const probe_input *around, const logger *log)
 {
     const bool is_pipeline = probe_has_entry(around, "model_index.json");
-    const bool has_modules = probe_has_entry(around, "modules.json");
-    for (size_t i = 0; (is_pipeline || has_modules) && i < around->entry_count; i++)
-        if ((is_pipeline || has_module_name(around->entries[i])) &&
-            is_component_without_weights(around, around->entries[i]))
+    for (size_t i = 0; is_pipeline && i < around->entry_count; i++)
+        if (is_component_without_weights(around, around->entries[i]))
             log_warn(log, FSDPCK_FINDING_WEIGHTS_LOST, "copy them from where they were saved",
-                     "'%s/%s' has the config of %s, but no weights", around->path,
-                     around->entries[i],
-                     is_pipeline ? "a model" : "a module of sentence-transformers");
+                     "'%s/%s' has the config of a model, but no weights", around->path,
+                     around->entries[i]);
 }
 
 void lost_components_warn(const probe_input *around, const logger *log)
 {
     warn_missing(around, "model_index.json", read_model_index, log);
     warn_missing(around, "modules.json", read_modules, log);
+    warn_missing(around, "router_config.json", read_router, log);
     warn_without_weights(around, log);
 }

@@ -8,6 +8,7 @@
 
 #include "base/shell_word.h"
 #include "base/text.h"
+#include "io/unfinished_file.h"
 #include "open/numbered_files.h"
 #include "open/state_files.h"
 
@@ -169,6 +170,19 @@ static void look_into(beside_search *s, char *path, const char *entry, fsdpck_er
     free(path);
 }
 
+/* *what: why it cannot be opened, else OK. Variants of one component, such as fp16, are no damage. */
+static void open_component(beside_search *s, const char *path, fsdpck_error *what)
+{
+    fsdpck_checkpoint *other = NULL;
+    if (s->opened++ >= OPENED_MAX)
+        return;
+    const fsdpck_status st = open_quietly(s->open, s->c->ctx, path, &other, what);
+    const finding_kind *kind = finding_get(what->finding);
+    fsdpck_close(other);
+    if (st != FSDPCK_OK && kind != NULL && kind->class == FINDING_AMBIGUITY)
+        fsdpck_error_init(what);
+}
+
 /* What torch.save or safetensors may have written, except a trainer's state and further models of its run. */
 static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
@@ -210,24 +224,26 @@ static void warn_cut_folder(const fsdpck_checkpoint *c, const char *name, const 
         log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_CUT,
                  "copy the folder again from where it was saved, or remove it",
                  "'%s' beside the weights cannot be read: %s%s%s%s [%s]", name,
-                 is_inside ? "'" : "", is_inside ? below : "", is_inside ? "': " : "",
-                 why->message, fsdpck_finding_name(why->finding));
+                 is_inside ? "'" : "", is_inside ? below : "", is_inside ? "': " : "", why->message,
+                 fsdpck_finding_name(why->finding));
 }
 
-/* Not the components of sentence-transformers and diffusers. */
+/* The components of sentence-transformers and diffusers are not other weights of the same model, but may be damaged. */
 static void look_into_folders(beside_search *s)
 {
     nested_folders nested;
-    if (probe_has_entry(&s->c->probe, "modules.json") ||
-        probe_has_entry(&s->c->probe, "model_index.json"))
-        return;
+    const bool are_components = probe_has_entry(&s->c->probe, "modules.json") ||
+                                probe_has_entry(&s->c->probe, "model_index.json");
     nested_folders_init(&nested);
     if (nested_folders_add(&nested, s->c, NULL) == FSDPCK_OK)
         for (size_t i = 0; i < nested.list.count; i++) {
             const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
             fsdpck_error what = FSDPCK_ERROR_INIT;
-            if (f->has_reader && !f->is_state && !f->of_trainer &&
-                !is_known_folder(text_file_name(f->path)))
+            const bool is_model = f->has_reader && !f->is_state && !f->of_trainer &&
+                                  !is_known_folder(text_file_name(f->path));
+            if (is_model && are_components)
+                open_component(s, f->path, &what);
+            else if (is_model)
                 look_into(s, strdup(f->path), text_file_name(f->path), &what);
             warn_cut_folder(s->c, text_file_name(f->path), &what);
         }
@@ -246,8 +262,8 @@ void weights_beside_warn(fsdpck_checkpoint *c, checkpoint_open_fn open)
         return;
     for (size_t i = 0; i < c->probe.entry_count; i++)
         if (may_be_weights(c, read, c->probe.entries[i]))
-            look_into(&s, folder_path_join(c->probe.path, c->probe.entries[i]),
-                      c->probe.entries[i], NULL);
+            look_into(&s, folder_path_join(c->probe.path, c->probe.entries[i]), c->probe.entries[i],
+                      NULL);
     look_into_folders(&s);
     if (s.count > 0)
         weights_beside_report(c, read, s.first, s.count);
@@ -295,7 +311,8 @@ static bool is_cut(checkpoint_open_fn open, fsdpck_context *ctx, const char *pat
         return false;
     const fsdpck_status st = open_quietly(open, ctx, path, &c, what);
     fsdpck_close(c);
-    return st != FSDPCK_OK && is_damage(what);
+    /* A pointer of git-lfs was not fetched, as its user may want. */
+    return st != FSDPCK_OK && is_damage(what) && !unfinished_is_pointer(NULL, path);
 }
 
 static fsdpck_status fail_cut(const fsdpck_checkpoint *c, const char *entry, const char *why,
@@ -353,7 +370,7 @@ fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *
         const char *entry = c->probe.entries[i];
         fsdpck_error what = FSDPCK_ERROR_INIT;
         const char *why;
-        if (entry[0] == '.' || weights_beside_is_read(read, entry) ||
+        if (entry[0] == '.' || catalogue_has_file(read, entry) || numbered_file_is_model(entry) ||
             !(checkpoint_is_weights_name(entry) ||
               text_ends_with(entry, strlen(entry), ".safetensors")))
             continue;

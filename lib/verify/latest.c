@@ -10,6 +10,7 @@
 #include "open/pointer_file.h"
 #include "verify/latest_index.h"
 #include "verify/latest_list.h"
+#include "verify/latest_once.h"
 #include "verify/latest_parts.h"
 #include "verify/latest_recorded.h"
 #include "verify/latest_uncertain.h"
@@ -143,13 +144,17 @@ static bool has_complete(fsdpck_context *ctx, latest_step *list, size_t count,
 static fsdpck_status check_or_warn(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
                                    const fsdpck_latest_options *o, bool is_first, fsdpck_error *why)
 {
-    const fsdpck_status st = check_step(ctx, list, count, at, o, why);
-    if (!is_first || st != FSDPCK_BADINPUT || why->finding != FSDPCK_FINDING_WEIGHTS_CUT ||
-        has_complete(ctx, list + at + 1, count - at - 1, o))
-        return st;
-    fsdpck_error_init(why);
-    list[at].takes_cut = true;
-    return check_step(ctx, list, count, at, o, why);
+    latest_once once;
+    latest_once_begin(&once, &ctx->log);
+    fsdpck_status st = check_step(ctx, list, count, at, o, why);
+    if (is_first && st == FSDPCK_BADINPUT && why->finding == FSDPCK_FINDING_WEIGHTS_CUT &&
+        !has_complete(ctx, list + at + 1, count - at - 1, o)) {
+        fsdpck_error_init(why);
+        list[at].takes_cut = true;
+        st = check_step(ctx, list, count, at, o, why);
+    }
+    latest_once_end(&once, &ctx->log);
+    return st;
 }
 
 /* Skips an unreadable checkpoint if a newer one was found; otherwise the newest is unknown.

@@ -1,6 +1,5 @@
 #include "verify/latest_check.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,23 +18,7 @@ typedef struct warning_filter {
     bool is_file;
     bool is_state;  /* in a folder of a trainer's state */
     bool takes_cut; /* of latest_check_one */
-    pthread_mutex_t lock;
-    strtab printed; /* verify opens the same files a second time */
 } warning_filter;
-
-static bool is_new(warning_filter *f, const log_line *line)
-{
-    uint32_t id;
-    if (line->level == LOG_DETAIL)
-        return true;
-    const size_t nbytes = strlen(line->text);
-    pthread_mutex_lock(&f->lock);
-    const bool was_printed = strtab_find(&f->printed, line->text, nbytes) != STRTAB_NONE;
-    if (!was_printed && strtab_intern(&f->printed, line->text, nbytes, &id, NULL) != FSDPCK_OK)
-        id = STRTAB_NONE; /* it may be printed again */
-    pthread_mutex_unlock(&f->lock);
-    return !was_printed;
-}
 
 /* Notes are left to the command that opens the chosen one. A file of a set is checked together with the others. A
  * trainer's state does not tell the number of ranks, the weights do. Others are checked after the open. */
@@ -49,7 +32,7 @@ static void log_warnings_only(void *arg, const log_line *line)
                             line->finding == FSDPCK_FINDING_LATEST_LOST ||
                             (line->finding == FSDPCK_FINDING_WEIGHTS_CUT && !f->takes_cut);
     if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_checked &&
-        (kind == NULL || kind->severity >= FINDING_WARNING) && is_new(f, line))
+        (kind == NULL || kind->severity >= FINDING_WARNING))
         f->to.fn(f->to.ctx, line);
 }
 
@@ -237,8 +220,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, bool ta
         st = check_has_tensors(c, err);
     if (c != NULL && state != NULL &&
         (st == FSDPCK_OK || err->finding == FSDPCK_FINDING_KEY_NONE)) {
-        const fsdpck_status added =
-            add_checkpoint(state, c, st == FSDPCK_OK ? err : NULL);
+        const fsdpck_status added = add_checkpoint(state, c, st == FSDPCK_OK ? err : NULL);
         if (state->step < 0 && fsdpck_get_step(c, 0, &step))
             state->step = step.step;
         st = st == FSDPCK_OK ? added : st;
@@ -311,8 +293,6 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path, bool takes
     path_kind kind;
     warning_filter filter = {.to = log, .takes_cut = takes_cut};
     filter.is_file = path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
-    pthread_mutex_init(&filter.lock, NULL);
-    strtab_init(&filter.printed, NULL);
     ctx->log = (logger){log_warnings_only, &filter};
     nested_folders_init(&nested);
     fsdpck_status st = check_opened(ctx, path, takes_cut, o, state, &nested, err);
@@ -326,7 +306,5 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path, bool takes
     }
     nested_folders_release(&nested);
     ctx->log = log;
-    strtab_release(&filter.printed);
-    pthread_mutex_destroy(&filter.lock);
     return st;
 }

@@ -73,14 +73,25 @@ bool state_steps_differ(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
-/* The folder of trainer_state.json; NULL if there is none. The caller frees it. */
-static char *find_folder(fsdpck_checkpoint *c)
+/* The scheduler of the learning rate. */
+static const char of_transformers[] = "scheduler.pt", of_accelerate[] = "scheduler.bin";
+
+/* The folder of trainer_state.json (*of_trainer), or of accelerate's scheduler; NULL if there is none. The caller frees
+ * it. */
+static char *find_folder(fsdpck_checkpoint *c, bool *of_trainer)
 {
     fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
-    for (size_t i = 0; fsdpck_get_state_file(c, i, &f); i++)
-        if (f.kind == FSDPCK_STATE_PROGRESS)
-            return strndup(f.path, strlen(f.path) - strlen(text_file_name(f.path)) - 1);
-    return NULL;
+    char *found = NULL;
+    *of_trainer = false;
+    for (size_t i = 0; !*of_trainer && fsdpck_get_state_file(c, i, &f); i++) {
+        const char *name = text_file_name(f.path);
+        *of_trainer = f.kind == FSDPCK_STATE_PROGRESS;
+        if (!*of_trainer && (found != NULL || strcmp(name, of_accelerate) != 0))
+            continue;
+        free(found);
+        found = strndup(f.path, strlen(f.path) - strlen(name) - 1);
+    }
+    return found;
 }
 
 /* "optimizer.bin", accelerate's folder "optimizer_0", DeepSpeed's "global_step10", "rank0-of-2-optimizer.pt". */
@@ -116,25 +127,45 @@ static const char *find_paired_optimizer(const probe_input *in)
     return NULL;
 }
 
+/* accelerate's save_state: random_states_0.pkl shows that it is one. It saves a scheduler only if there is one, and with
+ * DeepSpeed and Megatron the optimizer in the folder pytorch_model. */
+static bool is_save_state_without_optimizer(const probe_input *in)
+{
+    bool has_random = false;
+    for (size_t i = 0; i < in->entry_count; i++)
+        has_random = has_random || text_begins(in->entries[i], "random_states_");
+    return has_random && probe_has_entry(in, of_accelerate) && !has_optimizer(in) &&
+           !probe_has_entry(in, "pytorch_model");
+}
+
+static bool is_pair_lost(const probe_input *in, bool of_trainer, fsdpck_error *what)
+{
+    const char *optimizer = of_trainer ? find_paired_optimizer(in) : NULL;
+    const bool has_scheduler = of_trainer && probe_has_entry(in, of_transformers);
+    const bool lost_optimizer =
+        of_trainer ? has_scheduler && !has_optimizer(in) : is_save_state_without_optimizer(in);
+    if (lost_optimizer)
+        FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the optimizer is missing"),
+                  (path, in->path),
+                  (expected, "files of the optimizer beside %s",
+                   of_trainer ? of_transformers : of_accelerate));
+    else if (optimizer != NULL && !has_scheduler)
+        FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the scheduler is missing"),
+                  (path, in->path), (expected, "%s beside %s", of_transformers, optimizer));
+    else
+        return false;
+    return true;
+}
+
 bool state_pair_is_lost(fsdpck_checkpoint *c, fsdpck_error *what)
 {
-    static const char scheduler[] = "scheduler.pt";
     probe_input in;
-    char *above = find_folder(c);
-    if (above == NULL || probe_gather(above, &in, NULL) != FSDPCK_OK) {
-        free(above);
-        return false;
-    }
-    const char *optimizer = find_paired_optimizer(&in);
-    const bool has_scheduler = probe_has_entry(&in, scheduler);
-    const bool is_lost = has_scheduler ? !has_optimizer(&in) : optimizer != NULL;
-    if (is_lost && has_scheduler)
-        FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the optimizer is missing"),
-                  (path, above), (expected, "files of the optimizer beside scheduler.pt"));
-    else if (is_lost)
-        FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the scheduler is missing"),
-                  (path, above), (expected, "scheduler.pt beside %s", optimizer));
-    probe_release(&in);
+    bool of_trainer;
+    char *above = find_folder(c, &of_trainer);
+    const bool is_open = above != NULL && probe_gather(above, &in, NULL) == FSDPCK_OK;
+    const bool is_lost = is_open && is_pair_lost(&in, of_trainer, what);
+    if (is_open)
+        probe_release(&in);
     free(above);
     return is_lost;
 }

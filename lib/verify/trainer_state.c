@@ -9,6 +9,7 @@
 #include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/megatron_config.h"
+#include "open/numbered_files.h"
 #include "open/search_state.h"
 #include "open/state_files.h"
 #include "open/state_list.h"
@@ -327,7 +328,8 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
     strtab_init(&all, NULL);
     fsdpck_status st = state_list_read(in, &all, err);
     for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
-        if (trainer_state_is_json(in->entries[i]) || model_json_has_name(in->entries[i]))
+        if (trainer_state_is_json(in->entries[i]) || model_json_has_name(in->entries[i]) ||
+            numbered_file_is_model(in->entries[i]))
             st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
     if (st == FSDPCK_OK)
         st = add_incomplete(in, &all, err);

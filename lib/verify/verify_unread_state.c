@@ -7,7 +7,6 @@
 #include "base/shell_word.h"
 #include "base/text.h"
 #include "findings/finding_kinds.h"
-#include "open/numbered_files.h"
 #include "open/pointer_file.h"
 #include "open/state_files.h"
 #include "verify/latest_required.h"
@@ -179,8 +178,7 @@ static fsdpck_status check_folder(const state_walk *w, const probe_input *in, co
     for (size_t i = 0; st == FSDPCK_OK && i < in->entry_count; i++) {
         uint32_t id;
         const bool is_read = read != NULL && trainer_state_is_read(read, in->entries[i]);
-        if (!is_read && (numbered_file_is_model(in->entries[i]) ||
-                         (read != NULL && trainer_state_is_saved(w->ctx, in, in->entries[i]))))
+        if (!is_read && read != NULL && trainer_state_is_saved(w->ctx, in, in->entries[i]))
             st = strtab_intern(&names, in->entries[i], strlen(in->entries[i]), &id, err);
     }
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
