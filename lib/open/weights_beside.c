@@ -233,7 +233,8 @@ static void look_into_folders(beside_search *s)
 {
     nested_folders nested;
     const bool are_components = probe_has_entry(&s->c->probe, "modules.json") ||
-                                probe_has_entry(&s->c->probe, "model_index.json");
+                                probe_has_entry(&s->c->probe, "model_index.json") ||
+                                checkpoint_is_adapter_folder(s->c); /* others, of the same names */
     nested_folders_init(&nested);
     if (nested_folders_add(&nested, s->c, NULL) == FSDPCK_OK)
         for (size_t i = 0; i < nested.list.count; i++) {
@@ -257,10 +258,9 @@ void weights_beside_warn(fsdpck_checkpoint *c, checkpoint_open_fn open)
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     beside_search s = {.c = c, .open = open};
     if (c->base != NULL || !c->probe.is_folder || c->remote_files != NULL ||
-        c->ctx->group != NULL || catalogue_file_count(read) == 0 ||
-        checkpoint_is_adapter_folder(c)) /* PEFT keeps others beside it, of the same names */
+        c->ctx->group != NULL || catalogue_file_count(read) == 0)
         return;
-    for (size_t i = 0; i < c->probe.entry_count; i++)
+    for (size_t i = 0; i < c->probe.entry_count && !checkpoint_is_adapter_folder(c); i++)
         if (may_be_weights(c, read, c->probe.entries[i]))
             look_into(&s, folder_path_join(c->probe.path, c->probe.entries[i]), c->probe.entries[i],
                       NULL);
