@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "formats/common/torch_archive.h"
 #include "formats/pt/flat_writer_internal.h"
@@ -319,6 +320,28 @@ static fsdpck_status find_tensors(flat_layout *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* The names under which the files are read back: their root is "optim", whatever that of the source was. */
+static fsdpck_status name_optimizer(flat_layout *s, fsdpck_error *err)
+{
+    static const char root[] = "optim", state[] = ".state.";
+    catalogue *c = &s->t->cat;
+    text_buf name = {.limit_bytes = SIZE_MAX / 2};
+    fsdpck_status st = FSDPCK_OK;
+
+    for (uint32_t i = 0; st == FSDPCK_OK && i < s->ntensors; i++) {
+        const char *own = catalogue_name(c, catalogue_tensor(c, i)->name);
+        const char *at = strstr(own, state);
+        if (*VEC_AT(&s->t->flat_states, const uint32_t, i) == 0 || at == NULL)
+            continue;
+        name.nbytes = 0;
+        text_printf(&name, "%s%s", root, at);
+        st = name.failed ? error_set_nomem(err, strlen(own))
+                         : catalogue_rename(c, i, name.text, name.nbytes, err);
+    }
+    text_release(&name);
+    return st == FSDPCK_OK ? catalogue_reindex(c, err) : st;
+}
+
 static fsdpck_status lay_out_found(flat_layout *s, const writer_options *opt, fsdpck_error *err)
 {
     RETURN_IF(find_tensors(s, err));
@@ -326,7 +349,7 @@ static fsdpck_status lay_out_found(flat_layout *s, const writer_options *opt, fs
     RETURN_IF(lay_out_all(s, opt == NULL ? NULL : opt->rank_pattern, err));
     if (s->nchunks_placed != catalogue_chunk_count(&s->t->cat))
         return FAIL(err, INTERNAL, NONE, "rank has no location for part of a parameter");
-    return FSDPCK_OK;
+    return name_optimizer(s, err);
 }
 
 static size_t count_states(const target *t)
