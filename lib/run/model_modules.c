@@ -91,8 +91,12 @@ static fsdpck_status read_small(const folder *dir, const char *name, char **text
         *text = malloc(*nbytes + 1);
         st = *text == NULL ? error_set_nomem(err, *nbytes + 1)
                            : file_read_at(&f, 0, *text, *nbytes, err);
-        if (st == FSDPCK_OK)
+        if (st == FSDPCK_OK) {
             (*text)[*nbytes] = '\0';
+        } else {
+            free(*text);
+            *text = NULL;
+        }
     }
     file_abandon(&f);
     return st;
