@@ -256,15 +256,15 @@ fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err)
 typedef struct joined_params {
     value list; /* in ranks_state.pool */
     uint32_t lists;
-    bool
-        is_refused; /* one is no list of names, lacks a name of its own, or another group has one of its names */
+    /* One is no list of names, lacks a name of its own, or another group has one of its names. */
+    bool is_refused;
 } joined_params;
 
 typedef struct params_join {
     joined_params *objects; /* by object */
     uint8_t *seen;          /* by variant: passes over it */
-    value_map
-        lists; /* by object and name: the last list with it plus 1; LIST_SHARED: others have it too */
+    /* By object and name: the last list with it plus 1; LIST_SHARED: others have it too. */
+    value_map lists;
     value_map groups; /* by name: the first object with it plus 1 */
 } params_join;
 

@@ -11,11 +11,6 @@
 #include "open/search_state.h"
 #include "open/state_list.h"
 
-bool nested_folder_is_read(const catalogue *read, const char *entry)
-{
-    return catalogue_has_file(read, entry) || catalogue_has_folder(read, entry);
-}
-
 /* "global_step8", which transformers and DeepSpeed write below "checkpoint-8". */
 static bool is_global_step(const char *name)
 {
@@ -83,7 +78,7 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     path_kind kind;
     fsdpck_error why = FSDPCK_ERROR_INIT;
     if (entry[0] == '.' || nested_folder_is_step(entry) || is_of_consolidation(entry) ||
-        nested_folder_is_read(read, entry))
+        catalogue_has_path(read, entry))
         return FSDPCK_OK;
     const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
     if (is_there == FSDPCK_OK && kind != PATH_FOLDER)

@@ -25,8 +25,6 @@ typedef struct nested_folders {
 
 /* By its name, a step of a run: 'checkpoint-500' beside the final weights is no part of them. */
 bool nested_folder_is_step(const char *name);
-/* Whether the checkpoint reads files of this folder. */
-bool nested_folder_is_read(const catalogue *read, const char *entry);
 void nested_folders_init(nested_folders *l);
 fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

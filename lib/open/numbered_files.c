@@ -168,7 +168,7 @@ static bool has_number(const probe_input *in, const numbered_name *n, uint32_t n
 
 static bool is_read(const catalogue *read, const char *entry)
 {
-    return read != NULL && nested_folder_is_read(read, entry);
+    return read != NULL && catalogue_has_path(read, entry);
 }
 
 static void add_missing(numbered_search *s, const numbered_name *n, uint32_t number)

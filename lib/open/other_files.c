@@ -92,7 +92,7 @@ static fsdpck_status add_folders(fsdpck_checkpoint *c, fsdpck_error *err)
         const char *entry = c->probe.entries[i];
         path_kind kind;
         if (entry[0] == '.' || has_suffix(entry) || nested_folder_is_step(entry) ||
-            nested_folder_is_read(read, entry) ||
+            catalogue_has_path(read, entry) ||
             path_probe(&c->probe.dir, entry, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER)
             continue;
         RETURN_IF(add_below(c, entry, err));

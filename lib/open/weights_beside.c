@@ -260,7 +260,9 @@ void weights_beside_warn(fsdpck_checkpoint *c, checkpoint_open_fn open)
     if (c->base != NULL || !c->probe.is_folder || c->remote_files != NULL ||
         c->ctx->group != NULL || catalogue_file_count(read) == 0)
         return;
-    for (size_t i = 0; i < c->probe.entry_count && !checkpoint_is_adapter_folder(c); i++)
+    /* PEFT keeps others beside an adapter, of the same names. */
+    const size_t entries = checkpoint_is_adapter_folder(c) ? 0 : c->probe.entry_count;
+    for (size_t i = 0; i < entries; i++)
         if (may_be_weights(c, read, c->probe.entries[i]))
             look_into(&s, folder_path_join(c->probe.path, c->probe.entries[i]), c->probe.entries[i],
                       NULL);

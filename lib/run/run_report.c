@@ -97,12 +97,6 @@ static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name
     return st;
 }
 
-/* Files of the catalogue, and folders that contain one. */
-static bool is_of_catalogue(const catalogue *cat, const char *name)
-{
-    return catalogue_has_file(cat, name) || catalogue_has_folder(cat, name);
-}
-
 /* Metadata such as '.metadata', which no catalogue lists. */
 static bool is_owned(const fsdpck_checkpoint *src, const probe_input *in, const char *name,
                      uint64_t nbytes)
@@ -137,8 +131,8 @@ static bool is_listed(const report_input *in, const probe_input *p, const char *
         return false;
     if (p != &in->src->probe)
         return !is_way_in(in->src, p, name);
-    return !is_of_catalogue(&in->src->cat, name) && !is_of_catalogue(&in->to->cat, name) &&
-           (in->src->adapter == NULL || !is_of_catalogue(&in->src->read, name)) &&
+    return !catalogue_has_path(&in->src->cat, name) && !catalogue_has_path(&in->to->cat, name) &&
+           (in->src->adapter == NULL || !catalogue_has_path(&in->src->read, name)) &&
            strcmp(name, in->src->cat.origin.side_folder) != 0;
 }
 

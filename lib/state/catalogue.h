@@ -289,6 +289,7 @@ cat_file *catalogue_file(const catalogue *c, size_t i);
 /* Whether a file has this path; whether a file is in this folder, or in one below. */
 bool catalogue_has_file(const catalogue *c, const char *path);
 bool catalogue_has_folder(const catalogue *c, const char *path);
+bool catalogue_has_path(const catalogue *c, const char *path); /* either */
 cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i);
 /* Borrowed; NUL-terminated, but may contain NUL: use the length to compare names. */
 const char *catalogue_name(const catalogue *c, uint32_t name_id);

@@ -130,3 +130,8 @@ bool catalogue_has_folder(const catalogue *c, const char *path)
 {
     return strtab_find(&c->folders, path, strlen(path)) != STRTAB_NONE;
 }
+
+bool catalogue_has_path(const catalogue *c, const char *path)
+{
+    return catalogue_has_file(c, path) || catalogue_has_folder(c, path);
+}

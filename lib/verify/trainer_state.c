@@ -17,11 +17,6 @@
 /* Folders inside whose JSON files are read. A folder of very many entries holds no such parts. */
 enum { COMPONENTS_MAX = 64, COMPONENT_DEPTH = 2, COMPONENT_ENTRIES_MAX = 4096 };
 
-bool trainer_state_is_read(const catalogue *c, const char *entry)
-{
-    return catalogue_has_file(c, entry);
-}
-
 typedef enum state_ends {
     ENDS_UNKNOWN,
     ENDS_ZIP,       /* with its end record; torch.save writes no comment after it */
@@ -339,7 +334,7 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
     if (st == FSDPCK_OK && read != NULL && read->origin.side_folder[0] != '\0')
         st = add_cut_json(in, read->origin.side_folder, true, NULL, &all, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&all); i++)
-        if (read == NULL || !trainer_state_is_read(read, strtab_text(&all, i)))
+        if (read == NULL || !catalogue_has_file(read, strtab_text(&all, i)))
             st = strtab_intern(names, strtab_text(&all, i), strtab_nbytes(&all, i), &id, err);
     strtab_release(&all);
     return st;
@@ -361,7 +356,7 @@ static fsdpck_status check_name(fsdpck_context *ctx, const probe_input *in, cons
 static fsdpck_status check_read(fsdpck_context *ctx, const probe_input *in, const catalogue *read,
                                 bool ends_only, fsdpck_error *err)
 {
-    return read != NULL && trainer_state_is_read(read, LIGHTNING_STATE)
+    return read != NULL && catalogue_has_file(read, LIGHTNING_STATE)
                ? check_name(ctx, in, LIGHTNING_STATE, ends_only, err)
                : FSDPCK_OK;
 }

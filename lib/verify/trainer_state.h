@@ -33,7 +33,4 @@ bool trainer_state_is_of_model(const char *entry);
 /* Whether torch.save wrote the entry, under any name, and it can be opened. Not weights that have another form. */
 bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry);
 
-/* Whether a file of the catalogue is this entry of its folder. */
-bool trainer_state_is_read(const catalogue *c, const char *entry);
-
 #endif

@@ -177,7 +177,7 @@ static fsdpck_status check_folder(const state_walk *w, const probe_input *in, co
     fsdpck_status st = trainer_state_names(in, read, &names, err);
     for (size_t i = 0; st == FSDPCK_OK && i < in->entry_count; i++) {
         uint32_t id;
-        const bool is_read = read != NULL && trainer_state_is_read(read, in->entries[i]);
+        const bool is_read = read != NULL && catalogue_has_file(read, in->entries[i]);
         if (!is_read && read != NULL && trainer_state_is_saved(w->ctx, in, in->entries[i]))
             st = strtab_intern(&names, in->entries[i], strlen(in->entries[i]), &id, err);
     }
