@@ -1,17 +1,15 @@
 #include "diff_print.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "diff_stat.h"
 #include "report.h"
-#include "table.h"
 #include "warnings.h"
 
 #define SHAPE_CAPACITY 512u
-#define NAME_CAPACITY  1024u
+#define NAME_CAPACITY  DIFF_NAME_CAPACITY
 #define WORDS_WIDTH    9u /* of most kinds of differences */
 
 static const struct {
@@ -51,24 +49,13 @@ static void print_values(const fsdpck_diff_row *r)
         printf("; NaN or infinite in A or B: %s", report_number(a, sizeof a, r->not_numbers));
 }
 
-/* "optimizer.pt: " */
-static const char *file_prefix(const fsdpck_diff_row *r, char *out, size_t capacity)
-{
-    char file[NAME_CAPACITY];
-    out[0] = '\0';
-    if (r->file != NULL)
-        snprintf(out, capacity / 2,
-                 "%s: ", fsdpck_escape(file, sizeof file, r->file, strlen(r->file)));
-    return out;
-}
-
 static void print_row(const cli *c, const fsdpck_diff_row *r)
 {
     char name[NAME_CAPACITY];
     const size_t width = strlen(kinds[r->kind].words);
     printf("%s%s%s%*s", paint(&c->out, kinds[r->kind].color), kinds[r->kind].words,
            paint(&c->out, PAINT_END), width < WORDS_WIDTH ? (int)(WORDS_WIDTH - width) + 2 : 2, "");
-    fputs(file_prefix(r, name, sizeof name), stdout);
+    fputs(diff_file_prefix(r, name, sizeof name), stdout);
     fputs(fsdpck_escape(name, sizeof name, r->name, r->name_nbytes), stdout);
     if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
         printf(" of rank %" PRId64, r->rank);
@@ -98,86 +85,6 @@ static void print_row(const cli *c, const fsdpck_diff_row *r)
         break;
     }
     putchar('\n');
-}
-
-/* Steps of an optimizer and the like: their differences would hide those of weights. */
-static bool is_counter(const fsdpck_diff_row *r)
-{
-    static const char *const names[] = {"step", "num_batches_tracked"};
-    bool is_named = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const size_t n = strlen(names[i]);
-        const char *end = r->name + r->name_nbytes;
-        is_named = is_named || (r->name_nbytes >= n && memcmp(end - n, names[i], n) == 0 &&
-                                (r->name_nbytes == n || end[-1 - (int)n] == '.'));
-    }
-    return r->kind == FSDPCK_DIFF_VALUES && r->nelems == 1 &&
-           (is_named || strncmp(r->dtype_a, "int", 3) == 0 || strncmp(r->dtype_a, "uint", 4) == 0);
-}
-
-static void print_counters(const fsdpck_diff *d, uint64_t count)
-{
-    uint64_t counters = 0;
-    double largest = 0;
-    char n[40];
-    for (uint64_t i = 0; i < count; i++) {
-        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
-        fsdpck_diff_get_row(d, i, &r);
-        if (!is_counter(&r))
-            continue;
-        counters++;
-        largest = r.located && r.largest > largest ? r.largest : largest;
-    }
-    if (counters > 0)
-        printf("%s, such as steps of the optimizer: largest difference %.9g\n",
-               report_count(n, sizeof n, counters, "counter"), largest);
-}
-
-static const char *relative_text(const fsdpck_diff_row *r, char *text, size_t capacity)
-{
-    if (!r->has_norms || !isfinite(r->relative))
-        return "-";
-    snprintf(text, capacity, "%.3g", r->relative);
-    return text;
-}
-
-static bool print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
-{
-    static const table_column columns[] = {{"NAME", TABLE_NAME},
-                                           {"DTYPE", TABLE_TEXT},
-                                           {"SHAPE", TABLE_TEXT},
-                                           {"DIFFERING", TABLE_NUMBER},
-                                           {"OF", TABLE_NUMBER},
-                                           {"LARGEST DIFFERENCE", TABLE_NUMBER},
-                                           {"RELATIVE CHANGE", TABLE_NUMBER}};
-    table *rows = table_new(&c->out, columns, 7);
-    table_may_omit(rows, "DTYPE");
-    table_may_omit(rows, "OF");
-    table_may_omit(rows, "SHAPE");
-    table_may_omit(rows, "RELATIVE CHANGE");
-    for (uint64_t i = 0; i < count; i++) {
-        char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
-        char change[40];
-        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
-        fsdpck_diff_get_row(d, i, &r);
-        if (r.kind != FSDPCK_DIFF_VALUES || is_counter(&r))
-            continue;
-        snprintf(largest, sizeof largest, "%.9g", r.largest);
-        const size_t at = strlen(file_prefix(&r, name, sizeof name));
-        fsdpck_escape(name + at, sizeof name - at, r.name, r.name_nbytes);
-        const char *const cells[] = {
-            name,
-            r.dtype_a,
-            report_shape(shape, sizeof shape, r.shape_a, r.ndim_a),
-            r.located ? report_number(differing, sizeof differing, r.differing) : "?",
-            report_number(of, sizeof of, r.nelems),
-            r.located ? largest : "?",
-            relative_text(&r, change, sizeof change)};
-        table_add(rows, cells);
-    }
-    const bool ok = table_print(rows);
-    print_counters(d, count);
-    return ok;
 }
 
 /* ---- differences that a cast explains ---- */
@@ -290,7 +197,7 @@ int diff_print_text(const cli *c, const command_request *r, const fsdpck_diff *d
             printf("%s and %s differ\n", r->src, r->dst);
         return code;
     }
-    if (r->given->stat && !print_stat(c, d, k.rows))
+    if (r->given->stat && !diff_print_stat(c, d, k.rows))
         return report_no_memory(c);
     for (uint64_t i = 0; !r->given->stat && i < k.rows; i++) {
         fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
@@ -387,6 +294,24 @@ static void put_b(const cli *c, json_writer *w, const command_request *r, const 
     report_put_page_steps(c, w, "against_steps", s->b);
 }
 
+/* In a page alone: names of equal tensors. With -q, they are not known. */
+static void put_equal(const cli *c, json_report *out, const fsdpck_diff *d, uint64_t compared)
+{
+    char name[2 * NAME_CAPACITY];
+    if (c->page->path == NULL || c->quiet)
+        return;
+    report_list(out, "equal");
+    for (uint64_t i = 0; i < compared; i++) {
+        fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
+        if (!fsdpck_diff_get_compared(d, i, &row))
+            continue;
+        const size_t at = strlen(diff_file_prefix(&row, name, sizeof name));
+        fsdpck_escape(name + at, sizeof name - at, row.name, row.name_nbytes);
+        report_put_text(&out->w, name);
+    }
+    json_end_array(&out->w);
+}
+
 /* Whether the file is the checkpoint or in it. */
 static bool is_in(const char *file, const char *path)
 {
@@ -456,5 +381,6 @@ int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
         put_row(w, &row);
     }
     json_end_array(w);
+    put_equal(c, &out, d, k.tensors_compared);
     return report_end(&out);
 }

@@ -360,7 +360,7 @@ typedef struct fsdpck_chunk {
 FSDPCK_API void fsdpck_get_chunk(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_chunk *c);
 
 /* Writes the simplest placement that explains the chunks of tensor number `tensor`: "Shard(0) on 4",
- * "whole", "2-d grid 2x4", "with holes", ... At most capacity_nbytes, always terminated. */
+ * "Shard(0) on 3 of 4 ranks" (too few rows for all), "whole", "2-d grid 2x4", "with holes", ... At most capacity_nbytes, always terminated. */
 FSDPCK_API void fsdpck_describe_chunks(const fsdpck_checkpoint *ckpt, uint64_t tensor, char *text,
                                        size_t capacity_nbytes);
 

@@ -107,6 +107,10 @@ FSDPCK_API void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *inf
 /* Difference number `index`, below info.rows. */
 FSDPCK_API void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
 
+/* Compared tensor number `index`, below info.tensors_compared: fills name, types and `file` of *row. Returns 1 if it is
+ * equal, 0 if not, or if a comparison with options.brief stopped before. */
+FSDPCK_API int fsdpck_diff_get_compared(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
+
 /* Frees a diff, before its checkpoints. */
 FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);
 

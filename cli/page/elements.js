@@ -21,8 +21,11 @@ function make(tag, attributes, ...inside) {
     return element;
 }
 
+/* Where names and paths may break: not after their first slash. */
+const BREAKS = /(?<=[^\s'"=][._/])/;
+
 /* A name or path that breaks after its dots and slashes. There, screen readers pause: headings need an aria-label. */
-function parted(text, at = /(?<=[./])/) {
+function parted(text, at = BREAKS) {
     if (text === '')
         return '';
     const element = document.createElement('span');
@@ -31,11 +34,11 @@ function parted(text, at = /(?<=[./])/) {
     return element;
 }
 
-/* A sentence whose options do not break at their hyphens. */
+/* A sentence whose options do not break at their hyphens, and its names as `parted`. */
 function prose(text) {
     const element = document.createElement('span');
-    for (const part of String(text).split(/((?<!\S)--?[a-z][\w=-]{0,40})/))
-        element.append(part.startsWith('-') ? make('span', {class: 'nowrap'}, part) : part);
+    for (const part of String(text).split(/((?<!\S)--?[a-z][\w=-]{0,40}|\S{16,})/))
+        element.append(...(part.startsWith('-') ? [make('span', {class: 'nowrap'}, part)] : /\s/.test(part) ? [part] : part.split(BREAKS).flatMap((piece, at) => at > 0 ? [make('wbr'), piece] : [piece])));
     return element;
 }
 

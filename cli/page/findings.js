@@ -50,7 +50,7 @@ function findings() {
 }
 
 /* A sentence, and the command that it announces. */
-const typed = (text, command) => text === undefined ? [] : [make('p', {}, text), make('pre', {}, command)];
+const typed = (text, command) => text === undefined ? [] : [make('p', {}, text), make('pre', {}, parted(command))];
 
 /* Notes of the run, as on standard error. */
 function remarks() {
@@ -59,10 +59,12 @@ function remarks() {
         section('Notes of the run', list(all.map(sentence)));
 }
 
+const worst = () => report.findings.slice().sort(severe)[0]?.severity;
+
 /* The next step of each file, the most severe first; files with the same step together. */
-function advice() {
-    const worst = report.findings.slice().sort(severe)[0]?.severity, files = new Map();
-    for (const f of worst === 'note' ? [] : report.findings.filter(one => one.severity === worst && one.next)) {
+function advice(of = worst()) {
+    const files = new Map();
+    for (const f of of === 'note' ? [] : report.findings.filter(one => one.severity === of && one.next && (of === worst() || leaderOf(one) === one))) {
         const step = leaderOf(f).next, names = files.get(step) ?? files.set(step, new Set()).get(step);
         if (fileOf(f) !== report.source.path)
             names.add(fileOf(f));
@@ -93,7 +95,15 @@ function afterErrors() {
     const steps = report.command === 'verify' && !report.error.message ? advice() : [];
     if (steps.length === 0)
         return [];
-    return [list(steps), ...typed('To check the result:', again()), ...(report.findings.some(f => f.severity === 'error') ? latestOf(report.source.path || '') : [])];
+    const rest = worst() === 'error' ? advice('warning') : [];
+    return [list(steps), ...(rest.length > 0 ? [make('p', {}, 'Then, because of the warnings:'), list(rest)] : []), ...typed('To check the result:', again()), ...(report.findings.some(f => f.severity === 'error') ? latestOf(report.source.path || '') : [])];
+}
+
+/* diff: the steps of its findings. */
+function beforeDiff() {
+    const text = f => f.finding === 'DIFF-VALUES' ? 'Look at the first rows of Differences: the largest relative change comes first.' : f.next;
+    const steps = report.command === 'diff' && !report.error.message ? [...new Set(report.findings.filter(f => f.severity !== 'note' && f.next).map(text))] : [];
+    return steps.length > 0 ? [list(steps)] : [];
 }
 
 /* diff that failed: a check of the side that could not be read. */
@@ -111,9 +121,9 @@ function beforePlan() {
 /* Commands and calls as they are typed, and sentences. */
 function next() {
     const all = take('next'), isTyped = text => /^(fsdpck|python|torch|import|from|\w+ = )/.test(text) || text.includes('\n'), commands = all.filter(isTyped), said = all.filter(text => !isTyped(text));
-    const lead = [...afterErrors(), ...beforePlan()], isSpared = report.command === 'verify' && commands.length > 0;
+    const lead = [...afterErrors(), ...beforeDiff(), ...beforePlan()], isSpared = report.command === 'verify' && commands.length > 0;
     if (all.length + lead.length > 0)
-        section('Next', ...lead, isSpared ? make('p', {}, 'To save the model alone:') : null, said.length > 0 ? list(said) : null, commands.length > 0 ? make('pre', {}, commands.join('\n')) : null, ...afterDiff());
+        section('Next', ...lead, isSpared ? make('p', {}, 'To save the model alone:') : null, said.length > 0 ? list(said) : null, commands.length > 0 ? make('pre', {}, parted(commands.join('\n'))) : null, ...afterDiff());
 }
 
 function untested() {
@@ -121,7 +131,7 @@ function untested() {
     const isOpen = report.source.format !== undefined, on = quoted(report.source.path || '');
     const more = !isOpen || deeper === undefined ? [] : deeper === 1 ? ['To read all bytes and compare their checksums:', `fsdpck verify --level checksum ${on}`] : ['To look for NaN too:', `fsdpck verify --level numeric ${on}`], rest = sampled || stopped ? ['To read all of it:', `fsdpck verify --level ${report.level} ${on}`] : [];
     if (text)
-        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), ...typed(...rest), ...typed(...more));
+        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), isOpen || !report.findings.some(f => f.found?.includes(' whole (')) ? null : make('p', {}, 'A tensor is counted as whole if the files have all its bytes. Whether these are right was not tested.'), ...typed(...rest), ...typed(...more));
 }
 
 function unchecked() {

@@ -55,19 +55,19 @@ function distance(largest, notNumbers) {
     return !notNumbers ? figure(largest) : largest > 0 ? `${figure(largest)}; ${count}` : count;
 }
 
-/* Which layers differ, and how far. */
+/* Which layers differ, and how far: the largest relative change first, after those where it is not known. */
 function layers() {
-    const all = moved(), most = all.reduce((n, one) => Math.max(n, one.largest), 0), has = key => all.some(one => one[key] > 0);
+    const all = moved(), changeOf = one => change(one.squares, one.squaresOfA), most = all.reduce((n, one) => Math.max(n, changeOf(one) ?? 0), 0), has = key => all.some(one => one[key] > 0);
     if (all.length < 2)
         return;
     const some = [['values', 'differ in values'], ['type', 'of another dtype or shape'], ['onlyA', 'only in A'], ['onlyB', 'only in B']].filter(([key]) => has(key));
     table('Layers that differ', all, [
-        named('layer', one => one.name),
+        {...named('layer', one => one.name), first: !has('values')},
         ...some.map(([key, title]) => ({title: some.length > 1 ? `tensors ${title}` : 'tensors', cell: one => one[key] > 0 ? number(one[key]) : '', key: one => one[key], number: true})),
         ...(has('values') ? [{title: 'elements that differ', cell: one => one.elements > 0 ? percent(one.differing, one.elements) : '', key: one => one.differing / (one.elements || 1), number: true},
-            {title: 'relative change', cell: one => one.elements > 0 ? changeText(change(one.squares, one.squaresOfA)) : '', key: one => change(one.squares, one.squaresOfA) ?? -1, number: true},
+            {title: 'relative change', cell: one => one.elements > 0 ? changeText(changeOf(one)) : '', key: one => changeOf(one) ?? Infinity, number: true, first: true},
+            {title: `of ${changeText(most)}`, cell: one => changeOf(one) === undefined ? '' : bar(changeOf(one), most), bar: true},
             {title: 'largest difference', cell: one => one.elements > 0 ? distance(one.largest, one.notNumbers) : '', key: one => one.notNumbers ? Infinity : one.largest, number: true},
-            {title: `of ${figure(most)}`, cell: one => one.elements > 0 ? bar(one.largest, most) : '', bar: true},
             {title: 'in', cell: one => parted(one.of), wide: true}] : [])]);
 }
 
@@ -80,19 +80,29 @@ function firstOf(d) {
     return d.value_a === undefined && d.value_b === undefined ? '' : `${d.value_a ?? ''} in A, ${d.value_b ?? ''} in B`;
 }
 
+/* Names of the tensors without a difference. */
+function equals() {
+    const all = take('equal') || [], title = 'Equal tensors';
+    if (all.length > 0)
+        section(title, folded(`names of ${plural(all.length, 'tensor')}`, () => tableParts(title, all.map(name => ({name})), [named('tensor', one => one.name)])));
+}
+
+/* By relative change. First: tensors that have none because they are on one side, of another type, or have NaN; last: counters, and objects. */
+const order = d => typeof d.relative === 'number' ? d.relative : !d.tensor || (d.elements && isCounter(d)) ? -1 : Infinity;
+
 function differences() {
-    const all = take('differences') || [], has = test => all.some(test), valued = has(d => d.elements);
+    const all = take('differences') || [], has = test => all.some(test), valued = has(d => d.elements), most = all.reduce((n, d) => Math.max(n, d.relative ?? 0), 0);
     take('stopped');
     if (all.length === 0)
         return;
     table('Differences', all, [
-        named('tensor or object', d => `${d.file ? `${d.file}: ` : ''}${d.tensor || d.object || d.path || ''}${d.rank === undefined ? '' : ` of rank ${d.rank}`}`),
-        {title: 'difference', cell: d => d.message, key: d => d.message},
+        {...named('tensor or object', d => `${d.file ? `${d.file}: ` : ''}${d.tensor || d.object || d.path || ''}${d.rank === undefined ? '' : ` of rank ${d.rank}`}`), first: !valued},
+        ...(has(d => d.message !== all[0].message) ? [{title: 'difference', cell: d => d.message, key: d => d.message}] : []),
         ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'dtype and shape in A', cell: d => side(d.a), nowrap: true}, {title: 'dtype and shape in B', cell: d => side(d.b), nowrap: true}]
             : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => side(d.a || d.b), nowrap: true}] : []),
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
-            {title: '', cell: d => d.elements ? bar(d.differing, d.elements) : '', bar: true, spare: true},
-            {title: 'relative change', cell: d => d.elements ? withNorms(d) : '', key: d => d.relative ?? -1, number: true},
+            {title: 'relative change', cell: d => d.elements ? withNorms(d) : '', key: order, number: true, first: true},
+            {title: most > 0 ? `of ${changeText(most)}` : '', cell: d => typeof d.relative === 'number' ? bar(d.relative, most) : '', bar: true, spare: true},
             {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
-        ...(has(d => firstOf(d) !== '') ? [{title: 'first difference', cell: firstOf, wide: true}] : [])]);
+        ...(has(d => firstOf(d) !== '') ? [{title: valued ? 'first difference' : 'values', cell: firstOf, wide: true}] : [])]);
 }

@@ -53,6 +53,7 @@ average();
 nearness();
 layers();
 differences();
+equals();
 untested();
 outputs();
 contents();

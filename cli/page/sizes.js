@@ -7,9 +7,9 @@ const SIZES = {
     inspect: [['bytes', 'tensors', 'each counted once, as if it were whole'],
         ['file_bytes', 'files with tensors', 'on disk: with headers, objects, and further copies of tensors that several ranks store']],
     verify: [['tensor_bytes', 'tensors', 'each counted once, as if it were whole'],
-        ['bytes', 'stored data', 'what this level checks in the files: tensors with their further copies; from level checksum on, objects and headers too'],
-        ['file_bytes', 'files with tensors', 'on disk: also with the parts that this level does not check, and padding'],
-        ['bytes_read', 'bytes read', 'part of the stored data that was read; levels below checksum read only headers, which are not counted'],
+        ['bytes', 'stored data', 'the contents that this level checks: tensors with their further copies; from level checksum on, also objects'],
+        ['file_bytes', 'files with tensors', 'on disk: the stored data and what surrounds it'],
+        ['bytes_read', 'bytes read', 'part of the stored data that was read; headers and directories are not counted'],
         ['bytes_summed', 'bytes compared with checksums', 'part of the bytes read for which the files record a checksum']],
     diff: [['bytes_compared', 'tensors compared', 'each counted once, in the dtype of A'],
         ['bytes_read', 'bytes read', 'from A and B together; small pieces are read with the bytes between them, so this can exceed twice the tensors']],
@@ -24,7 +24,7 @@ const SIZES = {
 function sizes(c) {
     const all = (SIZES[WRITES ? 'write' : report.command] || []).filter(([key]) => c[key] !== undefined && (c[key] > 0 || key === 'bytes_read'));
     const one = (key, label, meaning) => [label, make('span', {}, make('strong', {}, bytes(c[key])), make('span', {class: 'soft'}, `: ${meaningOf(key, meaning)}`))];
-    const pairs = all.flatMap(row => [one(...row), ...(row[0] === 'bytes_written' ? restOf(c) : [])]);
+    const pairs = all.flatMap(row => [one(...row), ...(row[0] === 'bytes_written' ? restOf(c) : row[0] === 'file_bytes' ? surroundings(c) : [])]);
     if (all.length > 0)
         section('Sizes', make('dl', {class: 'sizes'}, ...pairs.map(([label, value]) => make('div', {}, make('dt', {}, label), make('dd', {}, value)))));
     return all.map(([key]) => key);
@@ -34,6 +34,12 @@ function sizes(c) {
 function restOf(c) {
     const rest = (c.bytes_written ?? 0) - (c.out_bytes ?? 0), text = 'output files without the tensors counted once: further copies of tensors that several ranks store, headers, objects and padding';
     return WRITES && rest > 0 && !(c.cast > 0) ? [['rest of the output files', make('span', {}, make('strong', {}, bytes(rest)), make('span', {class: 'soft'}, `: ${text}`))]] : [];
+}
+
+/* verify: why the files are larger than what was checked. */
+function surroundings(c) {
+    const rest = c.file_bytes - c.bytes, text = 'headers, directories and padding, and contents that this level does not check; none of it is counted as read';
+    return report.command === 'verify' && rest > 0 ? [['files without the stored data', make('span', {}, make('strong', {}, bytes(rest)), make('span', {class: 'soft'}, `: ${text}`))]] : [];
 }
 
 /* A plan has not read or written. */

@@ -100,21 +100,33 @@ function scrolling(inside, title) {
 
 /* columns: {title, cell(row): text or element, key(row): what to sort by, and as flags number, name, nowrap, bar, spare (only in wide windows), bare (without its title in narrow windows), wide (a line of its own in narrow windows), minor (not in
  * them), first (sorted by it at first)}. before: elements above the table. */
-function table(title, rows, columns, {first = ROWS, before = []} = {}) {
+function table(title, rows, columns, options) {
+    section(title, ...tableParts(title, rows, columns, options));
+}
+
+/* The elements of a table, without a heading. */
+function tableParts(title, rows, columns, {first = ROWS, before = []} = {}) {
     const sorted = columns.find(column => column.first);
     const state = {rows, columns, chosen: rows, shown: first, sorted, down: Boolean(sorted?.number), body: make('tbody', {role: 'rowgroup'}), caption: make('caption', {'aria-live': 'polite'}),
                    more: make('button', {class: 'more', type: 'button'}), printed: make('p', {class: 'printed'})};
     state.more.addEventListener('click', () => { state.shown += ROWS; draw(state); });
     draw(state);
     print(state);
-    section(title, ...before, rows.length > 12 ? filter(state, title) : null,
-            scrolling(make('table', {class: columns.length > 3 ? 'cards' : 'few', role: 'table', 'aria-label': title}, state.caption,
-                           make('thead', {role: 'rowgroup'}, make('tr', {role: 'row'}, ...headings(state))), state.body), title), state.more, state.printed);
+    return [...before, rows.length > 12 ? filter(state, title) : null,
+        scrolling(make('table', {class: columns.length > 3 ? 'cards' : 'few', role: 'table', 'aria-label': title}, state.caption,
+                       make('thead', {role: 'rowgroup'}, make('tr', {role: 'row'}, ...headings(state))), state.body), title), state.more, state.printed].filter(Boolean);
 }
 
 /* The columns that most tables have. */
 const named = (title, name) => ({title, cell: name, key: row => natural(name(row)), name: true, first: true});
 const counted = (title, count, text = number) => ({title, cell: row => count(row) === undefined ? '' : text(count(row)), key: row => count(row) ?? -1, number: true});
+
+/* Folded: its content is made when it is opened. */
+function folded(summary, content) {
+    const details = make('details', {}, make('summary', {}, summary));
+    details.addEventListener('toggle', () => details.append(...content()), {once: true});
+    return details;
+}
 
 /* A list of names that may be long. */
 function names(title, all, label, ...before) {

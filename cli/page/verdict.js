@@ -162,7 +162,7 @@ function header() {
     document.getElementById('page').append(make('header', {},
         make('p', {class: 'command'}, `fsdpck ${report.command}`), heading(subject()),
         make('p', {class: `verdict ${kind}`}, make('strong', {}, word), ': ', prose(text)),
-        run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, ['fsdpck', ...run.map(quoted)].join(' '))) : null,
+        run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, parted(['fsdpck', ...run.map(quoted)].join(' ')))) : null,
         sides(),
         facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? termIfAny(take('format')) : undefined], ['output mesh', termIfAny(take('mesh'))], ['output ranks', take('world_size')],
                ['level', take('level')], ['exit status', report.error.status ? `${report.exit_code} (${report.error.status})` : String(report.exit_code)], ['run on', report.time],

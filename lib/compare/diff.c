@@ -359,7 +359,8 @@ static void unravel_index(const uint64_t *shape, unsigned ndim, uint64_t number,
     }
 }
 
-static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *row)
+/* Its name and types. */
+static void type_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *row)
 {
     uint32_t index;
     const catalogue *c = row_side(d, r, &index);
@@ -378,9 +379,16 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
         row->ndim_b = b->ndim;
         row->shape_b = catalogue_shape(&d->b.to.cat, r->b);
     }
+}
+
+static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *row)
+{
+    uint32_t index;
+    const catalogue *c = row_side(d, r, &index);
+    type_row(d, r, row);
     if (r->kind != FSDPCK_DIFF_VALUES)
         return;
-    const dtype type = (dtype)t->dtype;
+    const dtype type = (dtype)catalogue_tensor(c, index)->dtype;
     row->nelems = catalogue_tensor_nelems(c, index);
     row->located = r->stats.differing != UINT64_MAX;
     if (!row->located)
@@ -395,6 +403,15 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
     unravel_index(row->shape_a, row->ndim_a, r->stats.first, row->first);
     compare_print(type, r->stats.first_a, row->first_a, sizeof row->first_a);
     compare_print(type, r->stats.first_b, row->first_b, sizeof row->first_b);
+}
+
+bool diff_fill_compared(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row)
+{
+    const tensor_pair *of = VEC_AT(&d->common.list, const tensor_pair, index);
+    const diff_row one = {.kind = FSDPCK_DIFF_VALUES, .a = of->a, .b = of->b};
+    type_row(d, &one, row);
+    return atomic_load(&d->enough.set) == 0 &&
+           VEC_AT(&d->pairs, const diff_pair, index)->stats.differing == 0;
 }
 
 void diff_fill_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row)

@@ -58,6 +58,8 @@ void diff_free_one(fsdpck_diff *d);
 void diff_get_info_one(const fsdpck_diff *d, fsdpck_diff_info *all);
 /* Row number `index` of d->rows. */
 void diff_fill_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
+/* Compared tensor number `index`. Returns whether it is equal. */
+bool diff_fill_compared(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
 
 /* The default part: everything if both use the same outer keys, or if more names match that way;
  * else the model parts under the model's names, or the optimizer parts if both have only these. */

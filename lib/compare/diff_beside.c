@@ -375,6 +375,27 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
     struct_copy_out(info, &all, sizeof all);
 }
 
+/* 0: values were not compared. */
+static uint64_t compared_count(const fsdpck_diff *d)
+{
+    return d->values_skipped ? 0 : d->pairs.count;
+}
+
+int fsdpck_diff_get_compared(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
+{
+    fsdpck_diff_row all = {.struct_nbytes = sizeof all};
+    const fsdpck_diff *of = d;
+    for (size_t k = 0; i >= compared_count(of) && k < d->beside.count; k++) {
+        const diff_file *f = VEC_AT(&d->beside, const diff_file, k);
+        i -= compared_count(of);
+        of = f->diff;
+        all.file = f->name;
+    }
+    const bool equal = i < compared_count(of) && diff_fill_compared(of, i, &all);
+    struct_copy_out(row, &all, sizeof all);
+    return equal;
+}
+
 void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
 {
     fsdpck_diff_row all = {.struct_nbytes = sizeof all};

@@ -211,7 +211,25 @@ static void print_copies(uint64_t copies, text_buf *out)
         text_printf(out, ", %llu copies", (unsigned long long)copies);
 }
 
-static void describe_grid(const grid *g, text_buf *out)
+/* The number of ranks, if the tensor has too few rows for all of them: those without a row stored no chunk. 0: not
+ * known, or each rank has a chunk. */
+static uint64_t ranks_with_empty(const fsdpck_checkpoint *c, const uint64_t *shape,
+                                 const grid *g, uint64_t pieces)
+{
+    const uint64_t ranks = c->cat.origin.world_size > 0 ? (uint64_t)c->cat.origin.world_size : 0;
+    const bool is_one_dim = c->mesh != NULL && strchr(c->mesh, '=') != NULL &&
+                            strchr(c->mesh, ',') == NULL;
+    unsigned dim = 0;
+    if (!is_one_dim || g->empty > 0 || g->full != pieces || pieces >= ranks || pieces < 2)
+        return 0;
+    while (g->counts[dim] == 1)
+        dim++;
+    const uint64_t n = shape[dim], rows = (n + ranks - 1) / ranks;
+    return g->counts[dim] == pieces && (n + rows - 1) / rows == pieces ? ranks : 0;
+}
+
+static void describe_grid(const fsdpck_checkpoint *c, const uint64_t *shape, const grid *g,
+                          text_buf *out)
 {
     uint64_t pieces = 1, counts[NDIM_MAX];
     for (unsigned d = 0; d < g->ndim; d++) {
@@ -224,6 +242,7 @@ static void describe_grid(const grid *g, text_buf *out)
         text_printf(out, "whole, %llu copies", (unsigned long long)n);
         return;
     }
+    const uint64_t ranks = ranks_with_empty(c, shape, g, pieces);
     const bool placed = g->empty_dim != NDIM_MAX;
     const uint64_t across = placed ? pieces / counts[g->empty_dim] : 1;
     if (copies == 0 || n % (copies * across) != 0 || (g->empty > 0 && !placed)) {
@@ -238,6 +257,8 @@ static void describe_grid(const grid *g, text_buf *out)
     if (g->empty > 0)
         text_printf(out, " (%llu shard%s, %llu empty)", (unsigned long long)pieces,
                     pieces == 1 ? "" : "s", (unsigned long long)(g->empty / copies));
+    if (ranks > 0)
+        text_printf(out, " of %" PRIu64 " ranks", ranks);
     print_copies(copies, out);
 }
 
@@ -306,7 +327,7 @@ static void describe(const fsdpck_checkpoint *c, uint64_t tensor, text_buf *out)
         return;
     grid g;
     make_grid(&c->cat, t, offsets, &g);
-    describe_grid(&g, out);
+    describe_grid(c, catalogue_shape(&c->cat, tensor), &g, out);
     free(offsets);
 }
 

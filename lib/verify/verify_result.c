@@ -54,9 +54,11 @@ void verify_set_not_seen(fsdpck_verify *v)
 {
     if (v->src == NULL) {
         snprintf(v->not_seen, sizeof v->not_seen, "%s",
-                 v->manifest_result.there ? "everything: the checkpoint could not be opened, and "
-                                            "only its files were compared with the manifest"
-                                          : "everything: the checkpoint could not be opened");
+                 v->manifest_result.there
+                     ? "everything in the files, whole tensors too: the checkpoint could not be "
+                       "opened, and only its files were compared with the manifest"
+                     : "everything in the files, whole tensors too: the checkpoint could not be "
+                       "opened");
         return;
     }
     const bool doubt = v->src->cat.origin.order_suspect;

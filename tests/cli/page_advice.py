@@ -102,6 +102,8 @@ def check_whole(run, program, source, work, pages):
         assert error["found"] in pages.open(page).text(), pages.read().text()
         assert "Errors: 1 error: %s" % error["message"] in pages.read().text() and "Found: %s." % error["found"] in pages.read().text(), pages.read().text()
         assert "Sizes" not in pages.read().headings  # nothing was opened
+        assert "Everything in the files, whole tensors too: the checkpoint could not be opened." in pages.read().text(), pages.read().text()
+        assert "A tensor is counted as whole if the files have all its bytes." in pages.read().text(), pages.read().text()
 
 
 def check_notes(run, program, fixtures, work, pages):

@@ -71,6 +71,14 @@ Test(getters, of_a_diff_and_a_verification)
     fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
     cr_assert_eq(fsdpck_diff_new(ctx, src, src, NULL, &d, NULL), FSDPCK_OK);
     EXPECT_ZEROS(fsdpck_diff_row, fsdpck_diff_get_row(d, 0, &got));
+    fsdpck_diff_info compared = FSDPCK_INIT(fsdpck_diff_info);
+    fsdpck_diff_row first = FSDPCK_INIT(fsdpck_diff_row);
+    fsdpck_diff_get_info(d, &compared);
+    cr_assert_gt(compared.tensors_compared, 0);
+    cr_assert_eq(fsdpck_diff_get_compared(d, 0, &first), 1);
+    cr_assert_gt(first.name_nbytes, 0);
+    EXPECT_ZEROS(fsdpck_diff_row,
+                 fsdpck_diff_get_compared(d, compared.tensors_compared, &got));
     cr_assert_eq(fsdpck_verify_new(ctx, path, NULL, &v, NULL), FSDPCK_OK);
     fsdpck_verify_get_info(v, &info);
     EXPECT_ZEROS(fsdpck_finding, fsdpck_verify_get_finding(v, info.listed, &got));

@@ -1,0 +1,140 @@
+#include "diff_stat.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "table.h"
+
+const char *diff_file_prefix(const fsdpck_diff_row *r, char *out, size_t capacity)
+{
+    char file[DIFF_NAME_CAPACITY];
+    out[0] = '\0';
+    if (r->file != NULL)
+        snprintf(out, capacity / 2,
+                 "%s: ", fsdpck_escape(file, sizeof file, r->file, strlen(r->file)));
+    return out;
+}
+
+/* Steps of an optimizer and the like: their differences would hide those of weights. */
+static bool is_counter(const fsdpck_diff_row *r)
+{
+    static const char *const names[] = {"step", "num_batches_tracked"};
+    bool is_named = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const size_t n = strlen(names[i]);
+        const char *end = r->name + r->name_nbytes;
+        is_named = is_named || (r->name_nbytes >= n && memcmp(end - n, names[i], n) == 0 &&
+                                (r->name_nbytes == n || end[-1 - (int)n] == '.'));
+    }
+    return r->kind == FSDPCK_DIFF_VALUES && r->nelems == 1 &&
+           (is_named || strncmp(r->dtype_a, "int", 3) == 0 || strncmp(r->dtype_a, "uint", 4) == 0);
+}
+
+static void print_counters(const fsdpck_diff *d, uint64_t count)
+{
+    uint64_t counters = 0;
+    double largest = 0;
+    char n[40];
+    for (uint64_t i = 0; i < count; i++) {
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
+        fsdpck_diff_get_row(d, i, &r);
+        if (!is_counter(&r))
+            continue;
+        counters++;
+        largest = r.located && r.largest > largest ? r.largest : largest;
+    }
+    if (counters > 0)
+        printf("%s, such as steps of the optimizer: largest difference %.9g\n",
+               report_count(n, sizeof n, counters, "counter"), largest);
+}
+
+static const char *relative_text(const fsdpck_diff_row *r, char *text, size_t capacity)
+{
+    if (!r->has_norms || !isfinite(r->relative))
+        return "-";
+    snprintf(text, capacity, "%.3g", r->relative);
+    return text;
+}
+
+static void add_stat(table *rows, const fsdpck_diff_row *r)
+{
+    char name[DIFF_NAME_CAPACITY], shape[512], differing[40], of[40], largest[40];
+    char change[40];
+    snprintf(largest, sizeof largest, "%.9g", r->largest);
+    const size_t at = strlen(diff_file_prefix(r, name, sizeof name));
+    fsdpck_escape(name + at, sizeof name - at, r->name, r->name_nbytes);
+    const char *const cells[] = {
+        name,
+        r->dtype_a,
+        report_shape(shape, sizeof shape, r->shape_a, r->ndim_a),
+        r->located ? report_number(differing, sizeof differing, r->differing) : "?",
+        report_number(of, sizeof of, r->nelems),
+        r->located ? largest : "?",
+        relative_text(r, change, sizeof change)};
+    table_add(rows, cells);
+}
+
+/* A row of the table, and what it is sorted by. */
+typedef struct stat_row {
+    double change;
+    uint64_t index;
+} stat_row;
+
+/* The largest change first; else as the rows of the diff. */
+static int compare_stat_rows(const void *a, const void *b)
+{
+    const stat_row *x = a, *y = b;
+    if (x->change != y->change)
+        return x->change < y->change ? 1 : -1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* Rows with a relative change after those without. NULL: out of memory. */
+static stat_row *sort_stat_rows(const fsdpck_diff *d, uint64_t count, uint64_t *found)
+{
+    stat_row *all = calloc(count + 1, sizeof *all);
+    *found = 0;
+    for (uint64_t i = 0; all != NULL && i < count; i++) {
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
+        fsdpck_diff_get_row(d, i, &r);
+        if (r.kind != FSDPCK_DIFF_VALUES || is_counter(&r))
+            continue;
+        const bool is_known = r.has_norms && isfinite(r.relative);
+        all[(*found)++] = (stat_row){is_known ? r.relative : INFINITY, i};
+    }
+    if (all != NULL)
+        qsort(all, *found, sizeof *all, compare_stat_rows);
+    return all;
+}
+
+bool diff_print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
+{
+    static const table_column columns[] = {{"NAME", TABLE_NAME},
+                                           {"DTYPE", TABLE_TEXT},
+                                           {"SHAPE", TABLE_TEXT},
+                                           {"DIFFERING", TABLE_NUMBER},
+                                           {"OF", TABLE_NUMBER},
+                                           {"LARGEST DIFFERENCE", TABLE_NUMBER},
+                                           {"RELATIVE CHANGE", TABLE_NUMBER}};
+    uint64_t found;
+    stat_row *const order = sort_stat_rows(d, count, &found);
+    if (order == NULL)
+        return false;
+    table *rows = table_new(&c->out, columns, 7);
+    table_may_omit(rows, "DTYPE");
+    table_may_omit(rows, "OF");
+    table_may_omit(rows, "SHAPE");
+    table_may_omit(rows, "RELATIVE CHANGE");
+    for (uint64_t i = 0; i < found; i++) {
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
+        fsdpck_diff_get_row(d, order[i].index, &r);
+        add_stat(rows, &r);
+    }
+    free(order);
+    const bool ok = table_print(rows);
+    print_counters(d, count);
+    return ok;
+}
