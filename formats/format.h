@@ -239,6 +239,7 @@ typedef struct writer_options {
      * target; like_index: the name of its index, NULL without one. NULL: by max_shard_nbytes. */
     const catalogue *like;
     const char *like_index;
+    const char *weights_stem; /* hf: what names of files begin with; NULL: "model", as in transformers */
     unsigned gzip_level; /* deflate level of a writer that compresses, 1 to 9; 0: no compression */
 } writer_options;
 

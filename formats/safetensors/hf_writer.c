@@ -56,18 +56,25 @@ static void deal(const target *t, uint64_t limit_nbytes, split *s)
         s->file_of[i] = s->number[s->file_of[i]];
 }
 
-static void file_name(uint32_t index, uint32_t count, char *name, size_t capacity)
+#define NAME_CAPACITY 96u
+
+static const char *stem_of(const writer_options *opt)
+{
+    return opt != NULL && opt->weights_stem != NULL ? opt->weights_stem : "model";
+}
+
+static void file_name(const char *stem, uint32_t index, uint32_t count, char name[NAME_CAPACITY])
 {
     if (count <= 1)
-        snprintf(name, capacity, "model.safetensors");
+        snprintf(name, NAME_CAPACITY, "%s.safetensors", stem);
     else
-        snprintf(name, capacity, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", index + 1,
-                 count);
+        snprintf(name, NAME_CAPACITY, "%s-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", stem,
+                 index + 1, count);
 }
 
 /* Tensors grouped by file, then each file laid out. */
-static fsdpck_status place_files(target *t, const split *s, uint32_t *grouped, uint64_t *first,
-                                 fsdpck_error *err)
+static fsdpck_status place_files(target *t, const char *stem, const split *s, uint32_t *grouped,
+                                 uint64_t *first, fsdpck_error *err)
 {
     const size_t count = catalogue_tensor_count(&t->cat);
     for (size_t i = 0; i < count; i++)
@@ -80,8 +87,8 @@ static fsdpck_status place_files(target *t, const split *s, uint32_t *grouped, u
     for (uint32_t f = 0; f < s->closed; f++) {
         const uint64_t begin = first[f + 1];
         const uint64_t end = f + 1 < s->closed ? first[f + 2] : count;
-        char name[64];
-        file_name(f, s->closed, name, sizeof name);
+        char name[NAME_CAPACITY];
+        file_name(stem, f, s->closed, name);
         RETURN_IF(st_layout_file(t, name, grouped + begin, (size_t)(end - begin), err));
     }
     return FSDPCK_OK;
@@ -89,7 +96,7 @@ static fsdpck_status place_files(target *t, const split *s, uint32_t *grouped, u
 
 /* --- the index --- */
 
-static fsdpck_status place_index(target *t, const split *s, fsdpck_error *err)
+static fsdpck_status place_index(target *t, const char *stem, const split *s, fsdpck_error *err)
 {
     catalogue *cat = &t->cat;
     const size_t count = catalogue_tensor_count(cat);
@@ -102,8 +109,9 @@ static fsdpck_status place_index(target *t, const split *s, fsdpck_error *err)
         list[i] = (hf_index_entry){catalogue_name(cat, id), catalogue_name_nbytes(cat, id),
                                    catalogue_name(cat, catalogue_file(cat, s->file_of[i])->path)};
     }
-    const fsdpck_status st =
-        hf_index_add(t, "model.safetensors.index.json", list, count, s->total_nbytes, err);
+    char name[NAME_CAPACITY];
+    snprintf(name, sizeof name, "%s.safetensors.index.json", stem);
+    const fsdpck_status st = hf_index_add(t, name, list, count, s->total_nbytes, err);
     budget_free(cat->owner, list, count * sizeof *list);
     return st;
 }
@@ -128,9 +136,9 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     deal(t, limit, &s);
     if (s.closed == 0)
         s.closed = 1; /* without tensors: one file with an empty header */
-    fsdpck_status st = place_files(t, &s, grouped, first, err);
+    fsdpck_status st = place_files(t, stem_of(opt), &s, grouped, first, err);
     if (st == FSDPCK_OK && s.closed > 1)
-        st = place_index(t, &s, err);
+        st = place_index(t, stem_of(opt), &s, err);
     budget_free(owner, first, nbytes);
     t->is_folder = true;
     return st;

@@ -80,6 +80,8 @@ static void take_member(model_config *c, bool nested, const char *key, const jso
     take_number(c, nested, key, t);
     if (!nested && strcmp(key, "_class_name") == 0)
         c->has_class_name = t->kind == JSON_STRING;
+    if (!nested && strcmp(key, "_diffusers_version") == 0)
+        c->has_diffusers_version = t->kind == JSON_STRING;
     if (!nested && strcmp(key, "tune_mm_mlp_adapter") == 0)
         c->has_only_projector = t->kind == JSON_TRUE;
     if (!nested && strcmp(key, "quantization_config") == 0)

@@ -30,6 +30,7 @@ typedef struct model_config {
     char *text; /* config.json; NULL: the folder has none */
     size_t nbytes;
     bool has_class_name;  /* "_class_name", of a component of diffusers */
+    bool has_diffusers_version; /* "_diffusers_version" */
     char model_type[64];  /* "llama"; "" if it is absent or longer */
     model_ties ties;      /* as transformers reads it */
     bool ties_by_default; /* by the model type: no member states it */

@@ -13,6 +13,7 @@
 #include "open/open_once.h"
 #include "open/pointer_file.h"
 #include "open/state_files.h"
+#include "open/state_shapes.h"
 #include "open/stated_files.h"
 #include "open/symlink_file.h"
 #include "open/weights_beside.h"
@@ -216,6 +217,8 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     checkpoint_warn_placeholders(c);
     c->src.root = c->path;
     c->src.root_is_file = !c->probe.is_folder;
+    if (!viewed && c->adapter == NULL)
+        state_shapes_warn(c);
     return name_parameters(c, o, viewed ? &d->m : NULL, err);
 }
 

@@ -180,6 +180,7 @@ fsdpck_status run_lay_out(run *r, fsdpck_error *err)
         .hdf5_groups = o->output.hdf5_groups != 0,
         .like = r->like.base == NULL ? NULL : &r->like.base->cat,
         .like_index = r->like.index,
+        .weights_stem = run_weights_stem(r),
         .gzip_level = o->output.gzip_level,
     };
     return r->writer->layout(&r->to, &wo, err);

@@ -110,6 +110,8 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK
 fsdpck_status run_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* run_sidecars.c, before run_select: fills r->side. */
 fsdpck_status run_find_sidecars(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After it: what names of weights begin with in a model folder: diffusers loads no others. NULL: as in transformers. */
+const char *run_weights_stem(const run *r);
 /* After run_select: config.json of a copy with the dtype of the output. */
 fsdpck_status run_edit_config(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* MODULE-LOST: Python files that the copied settings name and the output lacks. */

@@ -26,6 +26,19 @@ static fsdpck_status add_adapter_config(run *r, fsdpck_error *err)
     return st;
 }
 
+const char *run_weights_stem(const run *r)
+{
+    static const char stem[] = "diffusion_pytorch_model";
+    bool found, of_diffusers;
+    if (!r->writer->of_model)
+        return NULL;
+    sidecars_get_library(&r->side, &found, &of_diffusers);
+    if (found || catalogue_file_count(&r->src->cat) == 0)
+        return of_diffusers ? stem : NULL;
+    const uint32_t path = catalogue_file(&r->src->cat, 0)->path;
+    return text_begins(catalogue_name(&r->src->cat, path), stem) ? stem : NULL;
+}
+
 fsdpck_status run_find_sidecars(run *r, fsdpck_error *err)
 {
     if (r->src->extract != NULL) {

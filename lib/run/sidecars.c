@@ -353,10 +353,25 @@ static sidecar *find_config(const sidecars *s)
 {
     for (size_t i = 0; i < s->files.count; i++) {
         sidecar *f = VEC_AT(&s->files, sidecar, i);
-        if (f->copied && f->text == NULL && strcmp(name_of(f), "config.json") == 0)
+        if (f->copied && strcmp(name_of(f), "config.json") == 0)
             return f;
     }
     return NULL;
+}
+
+void sidecars_get_library(const sidecars *s, bool *found, bool *of_diffusers)
+{
+    model_config config = {0};
+    const sidecar *f = find_config(s);
+    *found = f != NULL;
+    *of_diffusers = false;
+    if (f == NULL)
+        return;
+    const fsdpck_status st = f->text != NULL
+                                 ? model_config_read_text(f->text, strlen(f->text), &config, NULL)
+                                 : model_config_read(&s->dir, &config, NULL);
+    *of_diffusers = st == FSDPCK_OK && config.has_class_name && config.has_diffusers_version;
+    model_config_release(&config);
 }
 
 fsdpck_status sidecars_edit_config(sidecars *s, const char *to, bool unquantize, fsdpck_error *err)
@@ -364,7 +379,7 @@ fsdpck_status sidecars_edit_config(sidecars *s, const char *to, bool unquantize,
     model_config config;
     text_buf text = {0};
     sidecar *f = find_config(s);
-    if (f == NULL)
+    if (f == NULL || f->text != NULL)
         return FSDPCK_OK;
     fsdpck_error local = FSDPCK_ERROR_INIT;
     fsdpck_status st = model_config_read(&s->dir, &config, &local);

@@ -75,6 +75,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
  * quantization_config. */
 fsdpck_status sidecars_edit_config(sidecars *s, const char *to, bool unquantize,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a config.json is copied, and it is that of a model of diffusers. */
+void sidecars_get_library(const sidecars *s, bool *found, bool *of_diffusers);
 /* Its path below the output. */
 const char *sidecars_output(const sidecars *s, const sidecar *f);
 /* Whether one will be copied to this path below the output. */

@@ -76,6 +76,8 @@ typedef struct rekey_order {
     const optim_groups *groups; /* of a description, or NULL */
 } rekey_order;
 
+/* Whether a state of this key has the shape of its parameter in every optimizer of torch. */
+bool rekey_key_is_moment(const char *key, size_t nbytes);
 /* Whether rekey_run needs the content of this object. */
 bool rekey_needs_object(const catalogue *c, uint32_t object, optim_keys to);
 

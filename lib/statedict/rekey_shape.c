@@ -28,30 +28,26 @@ static state_tensor state_at(const rekey_matching *m, const rekey_position *p, u
     return s;
 }
 
-static bool is_one_of(const state_tensor *s, const char *const *keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strlen(keys[i]) == s->key_nbytes && memcmp(keys[i], s->key, s->key_nbytes) == 0)
-            return true;
-    return false;
-}
-
-/* States that have the shape of their parameter in every optimizer of torch. */
-static bool is_moment(const state_tensor *s)
+bool rekey_key_is_moment(const char *key, size_t nbytes)
 {
     static const char *const keys[] = {
         "exp_avg", "exp_avg_sq",     "max_exp_avg_sq", "momentum_buffer",
         "sum",     "square_avg",     "grad_avg",       "acc_delta",
         "exp_inf", "variance",       "step_size",      "prev",
         "ax",      "max_exp_avg_sqs"};
-    return is_one_of(s, keys, sizeof keys / sizeof *keys);
+    return text_is_one_of(key, nbytes, keys, sizeof keys / sizeof *keys);
+}
+
+static bool is_moment(const state_tensor *s)
+{
+    return rekey_key_is_moment(s->key, s->key_nbytes);
 }
 
 /* Adafactor's rows and columns, of torch and of transformers. */
 static bool is_factor(const state_tensor *s)
 {
     static const char *const keys[] = {"row_var", "col_var", "exp_avg_sq_row", "exp_avg_sq_col"};
-    return is_one_of(s, keys, sizeof keys / sizeof *keys);
+    return text_is_one_of(s->key, s->key_nbytes, keys, sizeof keys / sizeof *keys);
 }
 
 static bool has_shape_of(const state_tensor *s, const rekey_param *p)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from release import RELEASE
-from support import BAD_INPUT, case, check, check_nothing_at, check_same_tensors, load_pt, tensors_of_state
+from support import BAD_INPUT, case, check, check_good, check_nothing_at, check_same_tensors, load_pt, tensors_of_state
 
 
 BUFFERS = ("running_mean", "running_var", "scale")
@@ -366,3 +366,38 @@ def case_fsdp1_tied_by_hand(setting):
                                          if "/data/" in info.filename and info.file_size > 0))
             check(shards[0] == shards[1], "%s: sizes and CRCs of the flat shards are %s, torch's are %s" % (
                 name, shards[1], shards[0]))
+
+
+def rank_save_raw(folder):
+    """The state that optimizer.state_dict() has on one rank, beside a model that is gathered or sharded; and the right one."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from cases_fsdp1 import allow_cpu
+    allow_cpu()
+    torch.manual_seed(11)
+    for name, orig in (("flat", False), ("orig", True)):
+        model = FSDP(Net(lambda module: FSDP(module, device_id=torch.device("cpu"), use_orig_params=orig)),
+                     device_id=torch.device("cpu"), use_orig_params=orig)
+        optimizer = train(model)
+        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+            sharded, right = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+        dcp.save({"model": sharded, "optim": optimizer.state_dict()}, checkpoint_id=os.path.join(folder, name + "-raw"))
+        dcp.save({"model": sharded, "optim": right}, checkpoint_id=os.path.join(folder, name + "-good"))
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            full, right = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+        for kind, state in (("raw", optimizer.state_dict()), ("good", right)):
+            if dist.get_rank() == 0:
+                torch.save({"model": full, "optim": state}, os.path.join(folder, "%s-%s.pt" % (name, kind)))
+
+
+@case((2, 6))
+def case_fsdp1_raw_optimizer(setting):
+    from process_group import run_ranks
+    run_ranks(2, rank_save_raw, setting.folder)
+    for name in ("flat-raw", "orig-raw", "flat-raw.pt", "orig-raw.pt"):
+        said = setting.run("verify", setting.path(name)).stdout
+        check("[RANK-FLAT]" in said, "%s: the shards of one rank are not found: %s" % (name, said))
+        said = setting.consolidate(setting.path(name), "out.pt", "--force")[0].stderr
+        check("[RANK-FLAT]" in said, "%s: consolidate is silent: %s" % (name, said))
+    for name in ("flat-good", "orig-good", "flat-good.pt", "orig-good.pt"):
+        check_good(setting, setting.path(name))
