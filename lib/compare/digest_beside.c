@@ -10,7 +10,7 @@
 
 enum { LIST_NBYTES = 400 };
 
-/* Files and folders of which the list has no digest. */
+/* Files and folders without digests. */
 typedef struct uncovered {
     uint64_t files, folders;
     text_buf names;
@@ -52,7 +52,7 @@ static fsdpck_status add_folders(uncovered *u, const fsdpck_checkpoint *c, fsdpc
     return st;
 }
 
-/* A caller who selects knows that the list is no list of all. */
+/* A list of a selection is none of the whole folder. */
 static bool selects(const fsdpck_select_options *s)
 {
     return s->keys_count > 0 || s->exclude_count > 0 ||

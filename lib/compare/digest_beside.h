@@ -2,8 +2,8 @@
 #ifndef FSDPCK_COMPARE_DIGEST_BESIDE_H
 #define FSDPCK_COMPARE_DIGEST_BESIDE_H
 
-#include "fsdpck_verify.h"
 #include "open/checkpoint.h"
+#include "run/digest_run.h"
 
 /* STATE-BESIDE for files of a trainer's state and other files of torch.save beside the weights of `src`, and folders below
  * that are checkpoints of their own. Nothing where tensors are selected. */
