@@ -79,7 +79,8 @@ fsdpck_status digest_beside_warn(fsdpck_checkpoint *src, const fsdpck_digest_opt
     RETURN_IF(STRUCT_COPY_IN(&o, options, fsdpck_digest_options, err));
     if (o.select != NULL)
         RETURN_IF(STRUCT_COPY_IN(&select, o.select, fsdpck_select_options, err));
-    if (o.ignore_beside || selects(&select) || !(src->probe.is_folder || src->entered_from != NULL))
+    if (o.ignore_beside || selects(&select) || src->base != NULL ||
+        /* of a map */ !(src->probe.is_folder || src->entered_from != NULL))
         return FSDPCK_OK;
     const fsdpck_status st = find_uncovered(&u, src, err);
     if (st == FSDPCK_OK && u.files + u.folders > 0)
