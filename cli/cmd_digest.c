@@ -108,7 +108,11 @@ static fsdpck_status make_digests(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                   const job_options *job, fsdpck_digests **out, fsdpck_error *err)
 {
     const fsdpck_digest_options options = {
-        .struct_nbytes = sizeof options, .select = &job->select, .work = &job->work};
+        .struct_nbytes = sizeof options,
+        .select = &job->select,
+        .work = &job->work,
+        .ignore_beside = job->output.manifest_path != NULL, /* it lists all files */
+    };
     return fsdpck_digests_new(ctx, src, &options, out, err);
 }
 

@@ -51,6 +51,7 @@ typedef struct fsdpck_digest_options {
     size_t struct_nbytes;
     const fsdpck_select_options *select; /* part: all, under flat keys; objects are ignored */
     const fsdpck_work_options *work;
+    int ignore_beside; /* 1: no warning (STATE-BESIDE) of files and folders beside the weights that have no digests */
 } fsdpck_digest_options;
 
 /* Totals. */

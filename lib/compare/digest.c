@@ -4,6 +4,7 @@
 
 #include "base/struct_copy.h"
 #include "compare/digest.h"
+#include "compare/digest_beside.h"
 
 fsdpck_status digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
                           const fsdpck_digest_options *options, bool check_manifest,
@@ -27,7 +28,15 @@ fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                  const fsdpck_digest_options *options, fsdpck_digests **out,
                                  fsdpck_error *err)
 {
-    return digests_new(ctx, src, options, true, out, err);
+    RETURN_IF(digests_new(ctx, src, options, true, out, err));
+    const fsdpck_status st = group_agree(
+        ctx->group, group_rank(ctx->group) == 0 ? digest_beside_warn(src, options, err) : FSDPCK_OK,
+        err);
+    if (st != FSDPCK_OK) {
+        fsdpck_digests_free(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 void fsdpck_digests_free(fsdpck_digests *d)

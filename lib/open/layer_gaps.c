@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-/* 'model.layers.3.mlp.up_proj.weight': number 3, and an id of 'mlp.up_proj.weight'. */
+/* 'model.layers.3.mlp.up_proj.weight': stack 'model.layers.', number 3, and an id of 'mlp.up_proj.weight'. */
 typedef struct layer_tensor {
     uint64_t layer;
     uint32_t suffix;
@@ -14,20 +14,86 @@ typedef struct layer_tensor {
 
 typedef struct gap_search {
     const catalogue *c;
+    const model_config *config;
     const logger *log;
+    strtab stacks;      /* names up to the numbers */
+    const char *prefix; /* of the stack that is searched */
     strtab suffixes;
-    vec tensors; /* layer_tensor, sorted */
+    vec tensors; /* layer_tensor of the stack, sorted */
     uint64_t lost;
     text_buf first; /* name of the first lost tensor */
 } gap_search;
 
+/* The stack of most models of text. Only its models have ends of known names, and types that are not in the table. */
 static const char layers_prefix[] = "model.layers.";
+
+/* More stacks than models have are no layers. */
+enum { STACKS_MAX = 8 };
+
+/* ---- names of layers ---- */
+
+typedef struct layer_word {
+    const char *type, *word;
+} layer_word;
+
+static const layer_word words[] = {
+#define LAYERS(type, word) {type, word},
+#include "open/layer_words.def"
+#undef LAYERS
+};
+
+static bool is_known_type(const char *type)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].type, type) == 0)
+            return true;
+    return false;
+}
+
+static bool is_layer_word(const char *part, size_t length)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i].word) == length && memcmp(part, words[i].word, length) == 0)
+            return true;
+    return false;
+}
+
+/* The length of 'model.layers.' in 'model.layers.3.mlp.up_proj.weight': the name up to the first number. 0 if it ends in
+ * no word for layers, or a module without modules has the number, as in 'layers.0.weight'. */
+static size_t stack_length(const char *name)
+{
+    for (const char *part = name, *end; (end = strchr(part, '.')) != NULL; part = end + 1) {
+        const char *number = end + 1, *suffix = number + strspn(number, "0123456789");
+        if (suffix == number || *suffix != '.')
+            continue;
+        return suffix - number <= 6 && is_layer_word(part, (size_t)(end - part)) &&
+                       strchr(suffix + 1, '.') != NULL
+                   ? (size_t)(number - name)
+                   : 0;
+    }
+    return 0;
+}
+
+/* Tensors that not all layers of a kind have: a buffer that older releases save in all layers or in one; T5's biases of the
+ * first layer; and what a quantized weight has beside it, as other layers keep theirs. */
+static bool is_uneven(const model_config *config, const char *name)
+{
+    const char *last = strrchr(name, '.');
+    if (strstr(name, "inv_freq") != NULL || strstr(name, "relative_attention_bias") != NULL)
+        return true;
+    return config->is_quantized &&
+           (text_begins(last, ".weight_") || strstr(name, ".weight.") != NULL ||
+            text_ends_with(name, strlen(name), "put_scale"));
+}
+
+/* ---- layers of a stack ---- */
 
 /* Kinds of layers that are compared with each other: dense, of experts, with another attention. */
 enum { KINDS_MAX = 16 };
 
 typedef struct layer_kind {
-    size_t at, count; /* in gap_search.tensors */
+    size_t at, count; /* in gap_search.tensors, of its first layer */
+    size_t layers;
 } layer_kind;
 
 static int compare_tensors(const void *x, const void *y)
@@ -40,14 +106,12 @@ static int compare_tensors(const void *x, const void *y)
 
 static fsdpck_status add_tensor(gap_search *s, const char *name, fsdpck_error *err)
 {
-    const char *digits = name + sizeof layers_prefix - 1;
-    const size_t n = strspn(digits, "0123456789");
+    const char *digits = name + strlen(s->prefix);
+    const char *suffix = digits + strspn(digits, "0123456789") + 1;
     layer_tensor t = {0};
-    if (n == 0 || n > 6 || digits[n] != '.')
-        return FSDPCK_OK;
-    for (size_t i = 0; i < n; i++)
-        t.layer = t.layer * 10 + (uint64_t)(digits[i] - '0');
-    RETURN_IF(strtab_intern(&s->suffixes, digits + n + 1, strlen(digits + n + 1), &t.suffix, err));
+    for (; *digits != '.'; digits++)
+        t.layer = t.layer * 10 + (uint64_t)(*digits - '0');
+    RETURN_IF(strtab_intern(&s->suffixes, suffix, strlen(suffix), &t.suffix, err));
     return vec_add(&s->tensors, &t, err);
 }
 
@@ -58,7 +122,7 @@ static const layer_tensor *tensor_at(const gap_search *s, size_t i)
 
 static layer_kind layer_from(const gap_search *s, size_t at)
 {
-    layer_kind k = {at, 0};
+    layer_kind k = {at, 0, 0};
     while (at + k.count < s->tensors.count &&
            tensor_at(s, at + k.count)->layer == tensor_at(s, at)->layer)
         k.count++;
@@ -85,7 +149,7 @@ static size_t count_lacking(const gap_search *s, const layer_kind *in, const lay
 static void add_lost(gap_search *s, uint64_t count, uint64_t layer, const char *suffix)
 {
     if (s->lost == 0)
-        text_printf(&s->first, "%s%" PRIu64 ".%s", layers_prefix, layer, suffix);
+        text_printf(&s->first, "%s%" PRIu64 ".%s", s->prefix, layer, suffix);
     s->lost += count;
 }
 
@@ -103,36 +167,46 @@ static size_t find_layer(const gap_search *s, uint64_t layer)
     return at;
 }
 
-/* Layers from `begin` to `layers` whose tensors are some of another layer's. */
-static void compare_layers(gap_search *s, uint64_t begin, uint64_t layers)
+/* The sets of names that layers from `begin` to `layers` have. KINDS_MAX + 1: more. */
+static size_t find_kinds(const gap_search *s, uint64_t begin, uint64_t layers,
+                         layer_kind kinds[KINDS_MAX])
 {
-    layer_kind kinds[KINDS_MAX];
-    const size_t from = find_layer(s, begin);
     size_t count = 0;
     uint32_t first = 0;
-    for (size_t at = from; at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
-        const layer_kind k = layer_from(s, at);
+    for (size_t at = find_layer(s, begin);
+         at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
+        layer_kind k = layer_from(s, at);
         size_t i = 0;
         while (i < count && count_lacking(s, &k, &kinds[i], &first) != 0)
             i++;
-        if (i == count && count == KINDS_MAX)
-            return; /* each layer is different */
+        if (i == KINDS_MAX)
+            return KINDS_MAX + 1;
         if (i == count)
             kinds[count++] = k;
+        kinds[i].layers++;
         at += k.count;
     }
-    for (size_t at = from; at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
-        const layer_kind k = layer_from(s, at);
+    return count;
+}
+
+/* Layers from `begin` to `layers` whose tensors are some of another layer's. Of models that are not known, two layers that
+ * lack the same are another kind, and the first one is. */
+static void compare_layers(gap_search *s, uint64_t begin, uint64_t layers, bool is_known)
+{
+    layer_kind kinds[KINDS_MAX];
+    const size_t count = find_kinds(s, begin, layers, kinds);
+    uint32_t first = 0;
+    for (size_t k = 0; k < count && count <= KINDS_MAX; k++)
         for (size_t i = 0; i < count; i++) {
-            const size_t lacking = count_lacking(s, &k, &kinds[i], &first);
+            const uint64_t layer = tensor_at(s, kinds[k].at)->layer;
+            const size_t lacking = count_lacking(s, &kinds[k], &kinds[i], &first);
             if (lacking == 0 || lacking == SIZE_MAX ||
-                is_first_norm(tensor_at(s, at)->layer, lacking, strtab_text(&s->suffixes, first)))
+                (!is_known && (kinds[k].layers > 1 || layer == 0)) ||
+                is_first_norm(layer, lacking, strtab_text(&s->suffixes, first)))
                 continue;
-            add_lost(s, lacking, tensor_at(s, at)->layer, strtab_text(&s->suffixes, first));
+            add_lost(s, lacking * kinds[k].layers, layer, strtab_text(&s->suffixes, first));
             break;
         }
-        at += k.count;
-    }
 }
 
 /* Layers of LongCat-Flash have two of each, and it counts them twice. */
@@ -196,24 +270,6 @@ static void find_lost_ends(gap_search *s, model_ties ties)
 
 /* ---- weights of another model ---- */
 
-typedef struct layer_word {
-    const char *type, *word;
-} layer_word;
-
-static const layer_word words[] = {
-#define LAYERS(type, word) {type, word},
-#include "open/layer_words.def"
-#undef LAYERS
-};
-
-static const char *word_of_type(const char *type)
-{
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i].type, type) == 0)
-            return words[i].word;
-    return NULL;
-}
-
 static bool has_part(const char *name, const char *word)
 {
     const size_t n = strlen(word);
@@ -226,12 +282,20 @@ static bool has_part(const char *name, const char *word)
     }
 }
 
+static bool has_layer(const char *name, const char *type)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].type, type) == 0 && has_part(name, words[i].word))
+            return true;
+    return false;
+}
+
 /* Names of flat parameters tell no layer. */
-static bool has_layers(const catalogue *c, const char *word)
+static bool has_layers(const catalogue *c, const char *type)
 {
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const char *name = catalogue_name(c, catalogue_tensor(c, i)->name);
-        if (has_part(name, word) || strstr(name, "flat_param") != NULL)
+        if (has_layer(name, type) || strstr(name, "flat_param") != NULL)
             return true;
     }
     return catalogue_tensor_count(c) == 0;
@@ -241,7 +305,7 @@ static bool has_layers(const catalogue *c, const char *word)
 void layer_gaps_warn_none(const model_config *config, const logger *log)
 {
     const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
-    if (word_of_type(config->model_type) != NULL && layers > 1)
+    if (is_known_type(config->model_type) && layers > 1)
         log_warn(log, FSDPCK_FINDING_EXPORT_KEYS,
                  "check that weights and config.json are of one model",
                  "the weights have none of the %" PRIu64
@@ -250,24 +314,71 @@ void layer_gaps_warn_none(const model_config *config, const logger *log)
                  layers, config->model_type);
 }
 
-static fsdpck_status search(gap_search *s, const model_config *config, fsdpck_error *err)
+static fsdpck_status find_stacks(gap_search *s, fsdpck_error *err)
 {
+    uint32_t id = 0;
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
         const char *name = catalogue_name(s->c, catalogue_tensor(s->c, i)->name);
-        /* Older releases save this buffer, in all layers or in one. */
-        if (text_begins(name, layers_prefix) && strstr(name, "inv_freq") == NULL)
+        const size_t length = stack_length(name);
+        if (length > 0)
+            RETURN_IF(strtab_intern(&s->stacks, name, length, &id, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_stack(gap_search *s, const char *prefix, fsdpck_error *err)
+{
+    s->prefix = prefix;
+    s->tensors.count = 0;
+    for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
+        const char *name = catalogue_name(s->c, catalogue_tensor(s->c, i)->name);
+        if (stack_length(name) == strlen(prefix) && text_begins(name, prefix) &&
+            !is_uneven(s->config, name))
             RETURN_IF(add_tensor(s, name, err));
     }
-    if (s->tensors.count == 0)
-        return FSDPCK_OK;
-    qsort(s->tensors.items, s->tensors.count, sizeof(layer_tensor), compare_tensors);
-    const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
-    const uint64_t shared = config->numbers[MODEL_KV_SHARED_LAYERS];
+    if (s->tensors.count > 0)
+        qsort(s->tensors.items, s->tensors.count, sizeof(layer_tensor), compare_tensors);
+    return FSDPCK_OK;
+}
+
+/* is_main: the stack whose layers config.json counts. Of others that are not known, layers with the same names are judged. */
+static void search_stack(gap_search *s, bool is_main)
+{
+    layer_kind kinds[KINDS_MAX];
+    const bool is_known = is_known_type(s->config->model_type);
+    const bool is_usual = strcmp(s->prefix, layers_prefix) == 0;
+    const uint64_t layers = s->config->numbers[MODEL_HIDDEN_LAYERS];
+    const uint64_t shared = s->config->numbers[MODEL_KV_SHARED_LAYERS];
     const uint64_t own = shared < layers ? layers - shared : layers;
-    compare_layers(s, 0, own);
-    compare_layers(s, own, layers);
-    find_lost_layers(s, layers);
-    find_lost_ends(s, config->ties);
+    if (s->tensors.count == 0)
+        return;
+    const uint64_t end = tensor_at(s, s->tensors.count - 1)->layer + 1;
+    if (is_main && (is_known || is_usual)) {
+        compare_layers(s, 0, own, is_known);
+        compare_layers(s, own, layers, is_known);
+        find_lost_layers(s, layers);
+    } else if (is_known) {
+        compare_layers(s, 0, end, true);
+        find_lost_layers(s, end);
+    } else if (find_kinds(s, 0, end, kinds) == 1) {
+        find_lost_layers(s, end);
+    }
+    if (is_usual)
+        find_lost_ends(s, s->config->ties);
+}
+
+static fsdpck_status search(gap_search *s, fsdpck_error *err)
+{
+    bool has_usual = false;
+    RETURN_IF(find_stacks(s, err));
+    const size_t count = strtab_count(&s->stacks);
+    for (uint32_t i = 0; i < count; i++)
+        has_usual = has_usual || strcmp(strtab_text(&s->stacks, i), layers_prefix) == 0;
+    for (uint32_t i = 0; i < count && count <= STACKS_MAX; i++) {
+        const char *prefix = strtab_text(&s->stacks, i);
+        RETURN_IF(read_stack(s, prefix, err));
+        search_stack(s, has_usual ? strcmp(prefix, layers_prefix) == 0 : count == 1);
+    }
     if (s->lost > 0)
         log_warn(s->log, FSDPCK_FINDING_EXPORT_KEYS,
                  "find out whether the source has it; if the model needs none, ignore this warning",
@@ -280,16 +391,17 @@ static fsdpck_status search(gap_search *s, const model_config *config, fsdpck_er
 fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, const logger *log,
                               fsdpck_error *err)
 {
-    gap_search s = {.c = c, .log = log, .tensors = VEC_OF(layer_tensor, NULL)};
+    gap_search s = {.c = c, .config = config, .log = log, .tensors = VEC_OF(layer_tensor, NULL)};
     if (config->numbers[MODEL_HIDDEN_LAYERS] == 0)
         return FSDPCK_OK;
-    const char *word = word_of_type(config->model_type);
-    if (word != NULL && !has_layers(c, word)) {
+    if (is_known_type(config->model_type) && !has_layers(c, config->model_type)) {
         layer_gaps_warn_none(config, log);
         return FSDPCK_OK;
     }
+    strtab_init(&s.stacks, NULL);
     strtab_init(&s.suffixes, NULL);
-    const fsdpck_status st = search(&s, config, err);
+    const fsdpck_status st = search(&s, err);
+    strtab_release(&s.stacks);
     strtab_release(&s.suffixes);
     vec_release(&s.tensors);
     text_release(&s.first);

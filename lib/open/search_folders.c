@@ -105,11 +105,12 @@ bool search_is_part_name(const char *name)
     return is_other || is_trainer_part(name);
 }
 
-/* Models beside each other, as trainers of reinforcement learning and of several models name them. */
+/* Models beside each other, as trainers of reinforcement learning, of diffusers and of several models name them. */
 static bool is_model_name(const char *name)
 {
-    static const char *const names[] = {"policy",    "value",         "reward",  "reward_model",
-                                        "generator", "discriminator", "teacher", "student"};
+    static const char *const names[] = {"policy",    "value",         "reward",    "reward_model",
+                                        "generator", "discriminator", "teacher",   "student",
+                                        "unet",      "transformer",   "controlnet"};
     bool is = false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         is = is || is_numbered(name, names[i]);

@@ -75,7 +75,8 @@ static bool is_config_json(const char *name)
 
 static bool is_of_tokenizer(const char *name)
 {
-    static const char *const ends[] = {".model", ".jinja", ".tiktoken", "vocab.txt", "merges.txt"};
+    static const char *const ends[] = {".model",    ".jinja",     ".tiktoken", ".spm",
+                                       "vocab.txt", "merges.txt", "vocab.bpe", "bpe.codes"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (text_ends_with(name, strlen(name), ends[i]))
             return true;
@@ -128,8 +129,7 @@ const char *trainer_state_broken(const probe_input *in, const char *entry)
         return NULL;
     if (kind == PATH_FOLDER && is_empty_folder(in, entry)) /* of a mount without its file */
         return "it is an empty folder";
-    if (of_tokenizer && kind == PATH_FILE && nbytes == 0 &&
-        !text_ends_with(entry, strlen(entry), ".txt"))
+    if (of_tokenizer && kind == PATH_FILE && nbytes == 0)
         return "file is empty";
     return of_tokenizer && kind == PATH_FILE && unfinished_is_pointer(&in->dir, entry)
                ? "it is a git-lfs pointer, not the file itself"

@@ -7,6 +7,7 @@ import shutil
 import torch
 from safetensors.torch import load_file, save_file
 
+from cases_export_like import transformers
 from support import BAD_INPUT, OK, case, check, check_nothing_at, load_pt, tensors_of_state
 
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 8, "vocab_size": 16,
@@ -94,6 +95,29 @@ def case_lost_weights_other_models(setting):
         save_file({name: torch.ones(16, 8) for name in names}, os.path.join(folder, "model.safetensors"), {"format": "pt"})
         done = setting.run("verify", folder)
         check("WEIGHTS-LOST" not in done.stdout + done.stderr, done.stdout + done.stderr)
+
+
+@case(first=(2, 15))
+def case_lost_layers_of_transformers(setting):
+    """Whole models of transformers have no warning; without a layer, or a tensor of one, they have."""
+    library = transformers()
+    library.utils.logging.set_verbosity_error()
+    sizes = {"num_hidden_layers": 4, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 32}
+    configs = [library.GPT2Config(n_layer=4, n_embd=16, n_head=2, vocab_size=32), library.BloomConfig(n_layer=4, n_head=2, hidden_size=16, vocab_size=32),
+               library.OPTConfig(ffn_dim=32, word_embed_proj_dim=16, **sizes), library.GPTNeoXConfig(**sizes), library.BertConfig(**sizes),
+               library.ViTConfig(image_size=16, patch_size=8, **sizes), library.MambaConfig(state_size=4, **sizes)]
+    for config in configs:
+        folder = setting.path(config.model_type)
+        library.AutoModel.from_config(config).save_pretrained(folder)
+        path = os.path.join(folder, "model.safetensors")
+        model = load_file(path)
+        setting.run("verify", "-q", "--strict", folder)
+        inner = [name for name in model if ".2." in "." + name]
+        check(len(inner) > 5, "%s has no layers: %s" % (config.model_type, sorted(model)))
+        for lost in (inner, [name for name in model if ".3." in "." + name], inner[:1], inner[-1:]):
+            save_file({name: tensor for name, tensor in model.items() if name not in lost}, path, {"format": "pt"})
+            done = setting.run("verify", folder)
+            check("EXPORT-KEYS" in done.stdout + done.stderr, "%s without %s: %s" % (config.model_type, lost[0], done.stdout))
 
 
 @case(first=(2, 6))
