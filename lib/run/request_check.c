@@ -290,8 +290,17 @@ static fsdpck_status error_exists(const run *r, fsdpck_error *err)
                                               : "choose another name, or replace it with --force"));
 }
 
-/* Checks an existing output before any work. A folder is replaced only if it is a checkpoint, or
- * empty, as made by mkdir for this run. */
+/* A damaged checkpoint may be replaced, so only its beginning or its name is asked. An empty file was made for
+ * this run, as by mktemp. */
+static fsdpck_status check_replaced_file(const probe_input *in, fsdpck_error *err)
+{
+    if (in->nbytes == 0 || probe_readers(in, NULL) != NULL)
+        return FSDPCK_OK;
+    return FAIL(err, EXISTS, NONE, "output file is not a checkpoint: not replaced");
+}
+
+/* Checks an existing output before any work. Only a checkpoint is replaced, or an empty file or folder, as made by
+ * mkdir for this run. */
 static fsdpck_status check_existing(run *r, fsdpck_error *err)
 {
     path_kind kind;
@@ -308,14 +317,13 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
         return FSDPCK_OK;
     if (!r->opt.output.force)
         return error_exists(r, err);
-    if (kind != PATH_FOLDER)
-        return FSDPCK_OK;
     probe_input in;
     RETURN_IF(probe_gather(r->dst, &in, err));
-    st = output_check_lost(r, &in, err);
+    st = kind == PATH_FOLDER ? output_check_lost(r, &in, err) : check_replaced_file(&in, err);
     if (st == FSDPCK_EXISTS) {
         error_path(err, r->dst);
-        error_next(err, "choose another name, or move or remove those files yourself");
+        error_next(err, "choose another name, or move or remove %s yourself",
+                   kind == PATH_FOLDER ? "those files" : "that file");
     }
     probe_release(&in);
     return st;

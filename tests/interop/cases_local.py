@@ -69,4 +69,4 @@ def case_local_outputs_load(setting):
             folders.append(folder)
         if not replicas:
             check(not os.path.exists(os.path.join(folders[0], "__3_0.distcp")), "host 0 has what host 1 needs")
-        multiprocessing.spawn(load_rank, (free_port(), source, folders, replicas), nprocs=RANKS)
+        multiprocessing.start_processes(load_rank, (free_port(), source, folders, replicas), nprocs=RANKS, start_method="fork")

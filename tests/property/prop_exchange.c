@@ -18,6 +18,7 @@
 #include "tests/support/must.h"
 #include "tests/support/random.h"
 #include "tests/support/scratch.h"
+#include "tests/support/stride.h"
 
 #define BOX(...) ((const uint64_t[]){__VA_ARGS__})
 enum { RANKS_MAX = 5, FILES = 4 };
@@ -367,7 +368,7 @@ static void check_failures(void)
     for (unsigned i = 0; i < c.size; i++)
         calls = runs[i].rank == c.faulty ? runs[i].calls : calls;
     MUST(calls > 50);
-    for (uint64_t k = 1; k < calls; k += 1 + k / 6) {
+    for (uint64_t k = 1; k < calls; k += 1 + k * test_stride() / 6) {
         c.fail_at = k;
         c.mode = next_mode(c.mode);
         /* Memory for the exchange that is not there is none of the run's failures. */
@@ -375,7 +376,7 @@ static void check_failures(void)
         MUST(st == FSDPCK_DEVICE || (st == FSDPCK_OK && runs[0].sums.bytes_exchanged == 0));
     }
     c.fail_at = 0;
-    for (uint64_t k = 1; k < 40; k += 3)
+    for (uint64_t k = 1; k < 40; k += 3 * test_stride())
         for (c.flips = 1; c.flips <= 1000000; c.flips += 999999) {
             c.flip_at = k;
             c.mode = next_mode(c.mode);
@@ -405,7 +406,8 @@ static void check_faults_of_nccl(void)
 
 int main(void)
 {
-    for (uint64_t seed = 0; seed < 300; seed++)
+    const uint64_t seeds = 300 / test_stride();
+    for (uint64_t seed = 0; seed < seeds; seed++)
         check_rounds(seed);
     check_no_room();
     check_bytes();
