@@ -47,7 +47,7 @@ const natural = name => name.replace(/\d+/g, n => n.padStart(9, '0'));
 
 const number = n => n.toLocaleString('en-US');
 const plural = (n, word) => `${number(n)} ${word}${n === 1 ? '' : 's'}`;
-const figure = x => typeof x !== 'number' ? String(x ?? '') : x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e5) ? String(+x.toPrecision(4)) : x.toExponential(2);
+const figure = (x, digits = 4) => typeof x !== 'number' ? String(x ?? '') : x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e5) ? String(+x.toPrecision(digits)) : x.toExponential(digits - 2);
 const percent = (part, all) => (all > 0 ? 100 * part / all : 0).toFixed(1) + ' %';
 const shape = sizes => '[' + sizes.join(', ') + ']';
 
@@ -118,7 +118,7 @@ function shares(title, parts, ...after) {
     const count = part => [['tensor', part.tensors], ['object', part.objects]].filter(([, n]) => n > 0).map(([word, n]) => plural(n, word)).join(', ');
     section(title,
         make('div', {class: 'track', 'aria-hidden': 'true'}, ...parts.map((part, at) => make('i', {style: `width:${all > 0 ? 100 * part.bytes / all : 0}%;background:${colour(at)}`}))),
-        make('table', {'aria-label': title}, make('tbody', {}, ...parts.map((part, at) => make('tr', {},
+        make('table', {class: 'parts', 'aria-label': title}, make('tbody', {}, ...parts.map((part, at) => make('tr', {},
             make('th', {scope: 'row'}, make('span', {class: 'key', style: `background:${colour(at)}`}), make('span', {title: explained(part.name)}, part.name)),
             make('td', {class: 'count'}, count(part)), part.elements !== undefined ? make('td', {class: 'count'}, plural(part.elements, 'element')) : null,
             make('td', {class: 'number'}, bytes(part.bytes)), make('td', {class: 'number'}, percent(part.bytes, all)))))), ...after);

@@ -19,6 +19,9 @@ function allNames(f, key, label) {
 }
 
 const SEVERITIES = ['error', 'warning', 'note'];
+
+/* A difference between A and B is no error. */
+const shownSeverity = f => f.severity === 'error' && f.finding.startsWith('DIFF-') ? 'difference' : f.severity;
 const severe = (a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity);
 const nameOf = path => path.split('/').pop();
 
@@ -42,11 +45,11 @@ function findings() {
     const order = SEVERITIES, all = take('findings').slice().sort(severe).filter(f => !isFailure(f) || f.files || f.tensors);
     if (all.length > 0)
         table('Findings', all, [
-            {title: 'severity', cell: f => make('strong', {class: f.severity}, f.severity), key: f => order.indexOf(f.severity), first: true},
+            {title: 'severity', cell: f => make('strong', {class: shownSeverity(f)}, shownSeverity(f)), key: f => order.indexOf(f.severity), first: true},
             {title: 'finding', cell: f => make('code', {}, f.finding), key: f => f.finding},
             {title: 'message and place', cell: f => make('div', {}, prose(f.message), line('tensor', f.tensor && parted(f.tensor)), line(f.path === report.source.path ? 'checkpoint' : 'file', f.path && parted(f.path)),
                 line('offset', f.offset === undefined ? '' : `byte ${number(f.offset)}`), line('expected', f.expected), line('found', f.found), allNames(f, 'files', 'file'), allNames(f, 'tensors', 'tensor')), wide: true, bare: true},
-            {title: 'next step', cell: nextStep, wide: true}]);
+            ...(all.every(isShown) ? [] : [{title: 'next step', cell: f => isShown(f) ? '' : nextStep(f), wide: true}])]);
 }
 
 /* A sentence, and the command that it announces. */
@@ -99,10 +102,15 @@ function afterErrors() {
     return [list(steps), ...(rest.length > 0 ? [make('p', {}, 'Then, because of the warnings:'), list(rest)] : []), ...typed('To check the result:', again()), ...(report.findings.some(f => f.severity === 'error') ? latestOf(report.source.path || '') : [])];
 }
 
+/* diff: findings whose step is to look at what Differences shows: values, and objects with a text that differs. */
+function isShown(f) {
+    const all = (report.differences || []).filter(d => d.finding === f.finding);
+    return all.length > 0 && (f.finding === 'DIFF-VALUES' ? all.every(d => d.first) : f.finding === 'DIFF-OBJECT' && all.every(d => d.value_a !== d.value_b));
+}
+
 /* diff: the steps of its findings. */
 function beforeDiff() {
-    const text = f => f.finding === 'DIFF-VALUES' ? 'Look at the first rows of Differences: the largest relative change comes first.' : f.next;
-    const steps = report.command === 'diff' && !report.error.message ? [...new Set(report.findings.filter(f => f.severity !== 'note' && f.next).map(text))] : [];
+    const steps = report.command === 'diff' && !report.error.message ? [...new Set(report.findings.filter(f => f.severity !== 'note' && f.next && !isShown(f)).map(f => f.next))] : [];
     return steps.length > 0 ? [list(steps)] : [];
 }
 
@@ -118,12 +126,31 @@ function beforePlan() {
     return steps.length === 0 ? [] : [make('p', {}, 'First, because of the warnings:'), list(steps), make('p', {}, 'To run it as it is:')];
 }
 
+/* What a command of the next step is for; undefined: the page has said it. */
+function purposeOf(command) {
+    if (/^fsdpck verify /.test(command))
+        return WRITES ? 'To check the source first:' : 'To check that the bytes are as they were saved:';
+    if (report.command === 'layout' || report.dry_run)
+        return beforePlan().length > 0 ? undefined : report.dry_run ? 'To carry out this plan:' : 'To write a checkpoint with this layout:';
+    if (report.command !== 'inspect')
+        return undefined;
+    const all = [[/^fsdpck inspect /, 'To see what is inside:'], [/ --merge-adapter /, 'To merge the adapter into its base model:'], [/ --part adapter /, 'To save the adapter alone:'],
+        [/ '?everything[\w-]*\.pt/, 'To save everything in one file:'], [/^fsdpck consolidate /, 'To save the model alone:']];
+    return all.find(([test]) => test.test(command))?.[1];
+}
+
+/* Commands, each after its purpose. */
+function purposes(commands) {
+    const all = commands.map(purposeOf);
+    return all.some(Boolean) ? commands.flatMap((command, at) => typed(all[at] ?? '', command)) : commands.length > 0 ? [make('pre', {}, parted(commands.join('\n')))] : [];
+}
+
 /* Commands and calls as they are typed, and sentences. */
 function next() {
     const all = take('next'), isTyped = text => /^(fsdpck|python|torch|import|from|\w+ = )/.test(text) || text.includes('\n'), commands = all.filter(isTyped), said = all.filter(text => !isTyped(text));
     const lead = [...afterErrors(), ...beforeDiff(), ...beforePlan()], isSpared = report.command === 'verify' && commands.length > 0;
     if (all.length + lead.length > 0)
-        section('Next', ...lead, isSpared ? make('p', {}, 'To save the model alone:') : null, said.length > 0 ? list(said) : null, commands.length > 0 ? make('pre', {}, parted(commands.join('\n'))) : null, ...afterDiff());
+        section('Next', ...lead, isSpared ? make('p', {}, 'To save the model alone:') : null, said.length > 0 ? list(said) : null, ...purposes(commands), ...afterDiff());
 }
 
 function untested() {
@@ -137,6 +164,7 @@ function untested() {
 function unchecked() {
     const all = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0), entries = WRITES ? [] : all;
     if (all.length > 0)
-        section('Not compared with a checksum', ...(WRITES ? typed(`This command does not compare the source with its checksums. To do so${report.command === 'average' ? ', likewise for each other input' : ''}:`, `fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')}`) :
+        section('Not compared with a checksum', ...(WRITES && report.next.some(text => text.startsWith('fsdpck verify ')) ? [make('p', {}, 'This command does not compare the source with its checksums: the first command of Next does.')] :
+            WRITES ? typed(`This command does not compare the source with its checksums. To do so${report.command === 'average' ? ', likewise for each other input' : ''}:`, `fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')}`) :
             [make('p', {}, report.command === 'verify' && report.unchecked.tensors > 0 ? 'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')]), counted2(entries));
 }

@@ -68,16 +68,27 @@ function layers() {
             {title: 'relative change', cell: one => one.elements > 0 ? changeText(changeOf(one)) : '', key: one => changeOf(one) ?? Infinity, number: true, first: true},
             {title: `of ${changeText(most)}`, cell: one => changeOf(one) === undefined ? '' : bar(changeOf(one), most), bar: true},
             {title: 'largest difference', cell: one => one.elements > 0 ? distance(one.largest, one.notNumbers) : '', key: one => one.notNumbers ? Infinity : one.largest, number: true},
-            {title: 'in', cell: one => parted(one.of), wide: true}] : [])]);
+            {title: 'in', cell: one => parted(one.of), wide: true}] : [])],
+        {after: has('values') ? [make('p', {class: 'soft'}, `The relative change of a layer is that of all its tensors together, so one of them can have a larger one.${report.differences.some(d => d.elements && isCounter(d)) ? ' Counters, such as steps, are not in this table.' : ''}`)] : []});
 }
 
 const side = x => x ? `${x.dtype || ''} ${x.shape ? shape(x.shape) : ''}` : '';
 
+/* Breaks after the dtype only. */
+const unbroken = text => make('span', {}, ...text.split(/ (?=\[)/).flatMap((part, at) => [at > 0 ? ' ' : '', make('span', {class: 'nowrap'}, part)]));
+
 /* Where the first difference is, or the values of objects. */
 function firstOf(d) {
     if (d.first)
-        return `${shape(d.first)}: ${d.first_a} in A, ${d.first_b} in B`;
-    return d.value_a === undefined && d.value_b === undefined ? '' : `${d.value_a ?? ''} in A, ${d.value_b ?? ''} in B`;
+        return make('span', {}, d.first.length > 0 ? `${shape(d.first)}: ` : '', make('span', {class: 'nowrap'}, shortened(d.first_a, d.first_b)));
+    return d.value_a === undefined && d.value_b === undefined ? '' : `${d.value_a ?? ''} \u2192 ${d.value_b ?? ''}`;
+}
+
+/* Numbers with four digits, or as many as they need to differ. */
+function shortened(a, b) {
+    const isReal = text => /^-?[\d.]+(e[-+]?\d+)?$/.test(text) && !/^-?\d+$/.test(text), short = (text, digits) => isReal(text) ? figure(Number(text), digits) : text;
+    const digits = [4, 5, 6, 7, 8, 9].find(n => short(a, n) !== short(b, n)) ?? 17;
+    return `${short(a, digits)} \u2192 ${short(b, digits)}`;
 }
 
 /* Names of the tensors without a difference. */
@@ -88,21 +99,21 @@ function equals() {
 }
 
 /* By relative change. First: tensors that have none because they are on one side, of another type, or have NaN; last: counters, and objects. */
-const order = d => typeof d.relative === 'number' ? d.relative : !d.tensor || (d.elements && isCounter(d)) ? -1 : Infinity;
+const order = d => !d.tensor || (d.elements && isCounter(d)) ? -1 : typeof d.relative === 'number' ? d.relative : Infinity;
 
 function differences() {
-    const all = take('differences') || [], has = test => all.some(test), valued = has(d => d.elements), most = all.reduce((n, d) => Math.max(n, d.relative ?? 0), 0);
+    const all = take('differences') || [], has = test => all.some(test), valued = has(d => d.elements), most = all.reduce((n, d) => Math.max(n, d.elements && isCounter(d) ? 0 : d.relative ?? 0), 0);
     take('stopped');
     if (all.length === 0)
         return;
     table('Differences', all, [
         {...named('tensor or object', d => `${d.file ? `${d.file}: ` : ''}${d.tensor || d.object || d.path || ''}${d.rank === undefined ? '' : ` of rank ${d.rank}`}`), first: !valued},
         ...(has(d => d.message !== all[0].message) ? [{title: 'difference', cell: d => d.message, key: d => d.message}] : []),
-        ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'dtype and shape in A', cell: d => side(d.a), nowrap: true}, {title: 'dtype and shape in B', cell: d => side(d.b), nowrap: true}]
-            : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => side(d.a || d.b), nowrap: true}] : []),
+        ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'dtype and shape in A', cell: d => unbroken(side(d.a))}, {title: 'dtype and shape in B', cell: d => unbroken(side(d.b))}]
+            : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => unbroken(side(d.a || d.b))}] : []),
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
             {title: 'relative change', cell: d => d.elements ? withNorms(d) : '', key: order, number: true, first: true},
-            {title: most > 0 ? `of ${changeText(most)}` : '', cell: d => typeof d.relative === 'number' ? bar(d.relative, most) : '', bar: true, spare: true},
+            {title: most > 0 ? `of ${changeText(most)}` : '', cell: d => typeof d.relative === 'number' && !isCounter(d) ? bar(d.relative, most) : '', bar: true, spare: true},
             {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
-        ...(has(d => firstOf(d) !== '') ? [{title: valued ? 'first difference' : 'values', cell: firstOf, wide: true}] : [])]);
+        ...(has(d => firstOf(d) !== '') ? [{title: valued ? 'first difference: A \u2192 B' : 'values: A \u2192 B', cell: firstOf, wide: true}] : [])]);
 }

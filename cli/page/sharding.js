@@ -21,7 +21,7 @@ function balance() {
 
 /* inspect counts what the files of a rank store, the others what a rank holds. */
 const RANKS = report.command === 'inspect' ? ['Bytes of tensors in the files of each rank', 'A tensor that several ranks hold counts where it is stored: often on one of them.']
-    : ['Bytes of tensors that each rank holds', 'In memory after loading: a replicated tensor counts on each rank that holds it.'];
+    : ['Bytes of tensors that each rank holds', 'Content after loading; padding comes on top. A replicated tensor counts on each rank that holds it.'];
 
 function ranks() {
     const [title, meaning] = RANKS, explains = make('p', {class: 'soft'}, meaning);
@@ -43,7 +43,9 @@ function training() {
     const t = take('training_nbytes');
     if (t === undefined)
         return;
-    const all = t.parameters + t.gradients + t.adam, lines = [
+    const all = t.parameters + t.gradients + t.adam, most = report.rank_nbytes?.max, lines = [
+        ...(report.units === undefined && t.gradients > 0 && most >= t.parameters ? [t.assumed ? `The rank that holds most has ${bytes(most)} of the checkpoint, the parameters included. Gradients and optimizer state come on top.`
+            : `The rank that holds most has ${bytes(most)} of the checkpoint: parameters, optimizer state and the rest. The total adds ${bytes(t.gradients)} of gradients, and omits what is neither, such as step counters.`] : []),
         t.assumed ? 'Assumed: the optimizer is Adam, with two moments in the dtype of the parameters.' : 'The optimizer state is that of the source. A tensor without it counts as a buffer or frozen parameter, without gradients.',
         'Assumed: gradients have the dtype and the sharding of the parameters.',
         'Not included: activations, temporary buffers, and memory of CUDA and NCCL.'];

@@ -32,7 +32,7 @@ function sizes(c) {
 
 /* What the output files have besides the tensors; after a cast, the bytes of the tensors are not known. */
 function restOf(c) {
-    const rest = (c.bytes_written ?? 0) - (c.out_bytes ?? 0), text = 'output files without the tensors counted once: further copies of tensors that several ranks store, headers, objects and padding';
+    const rest = (c.bytes_written ?? 0) - (c.out_bytes ?? 0), shards = report.format === 'dcp' ? 'headers and alignment of each shard, which is a small archive of its own (1 kB and more)' : 'headers and alignment', text = `output files without the tensors counted once: ${shards}, objects, metadata, and further copies of tensors that several ranks store`;
     return WRITES && rest > 0 && !(c.cast > 0) ? [['rest of the output files', make('span', {}, make('strong', {}, bytes(rest)), make('span', {class: 'soft'}, `: ${text}`))]] : [];
 }
 

@@ -99,13 +99,13 @@ function scrolling(inside, title) {
 }
 
 /* columns: {title, cell(row): text or element, key(row): what to sort by, and as flags number, name, nowrap, bar, spare (only in wide windows), bare (without its title in narrow windows), wide (a line of its own in narrow windows), minor (not in
- * them), first (sorted by it at first)}. before: elements above the table. */
+ * them), first (sorted by it at first)}. before and after: elements above and below the table. */
 function table(title, rows, columns, options) {
     section(title, ...tableParts(title, rows, columns, options));
 }
 
 /* The elements of a table, without a heading. */
-function tableParts(title, rows, columns, {first = ROWS, before = []} = {}) {
+function tableParts(title, rows, columns, {first = ROWS, before = [], after = []} = {}) {
     const sorted = columns.find(column => column.first);
     const state = {rows, columns, chosen: rows, shown: first, sorted, down: Boolean(sorted?.number), body: make('tbody', {role: 'rowgroup'}), caption: make('caption', {'aria-live': 'polite'}),
                    more: make('button', {class: 'more', type: 'button'}), printed: make('p', {class: 'printed'})};
@@ -114,7 +114,7 @@ function tableParts(title, rows, columns, {first = ROWS, before = []} = {}) {
     print(state);
     return [...before, rows.length > 12 ? filter(state, title) : null,
         scrolling(make('table', {class: columns.length > 3 ? 'cards' : 'few', role: 'table', 'aria-label': title}, state.caption,
-                       make('thead', {role: 'rowgroup'}, make('tr', {role: 'row'}, ...headings(state))), state.body), title), state.more, state.printed].filter(Boolean);
+                       make('thead', {role: 'rowgroup'}, make('tr', {role: 'row'}, ...headings(state))), state.body), title), state.more, state.printed, ...after].filter(Boolean);
 }
 
 /* The columns that most tables have. */

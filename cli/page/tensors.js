@@ -11,8 +11,8 @@ function cuts(t) {
 }
 
 function histogram(t) {
-    const most = Math.max(...t.exponents, 1), height = 28;
-    return svg(4 * t.exponents.length, height, t.exponents.map((n, at) => [4 * at, height - height * n / most, 3, height * n / most]));
+    const most = Math.max(...t.exponents, 1), height = 28, step = Math.min(4, 112 / (t.exponents.length || 1));
+    return svg(step * t.exponents.length, height, t.exponents.map((n, at) => [step * at, height - height * n / most, .75 * step, height * n / most]));
 }
 
 const elements = t => t.shape.reduce((all, n) => all * n, 1);
@@ -24,7 +24,7 @@ const STATISTICS = [
     {title: 'mean', cell: t => figure(t.mean), key: t => t.mean ?? -Infinity, number: true},
     {title: 'std', cell: t => t.variance === undefined ? '' : figure(Math.sqrt(t.variance)), key: t => t.variance, number: true},
     {title: 'min', cell: t => figure(t.min), key: t => t.min, number: true}, {title: 'max', cell: t => figure(t.max), key: t => t.max, number: true},
-    {title: 'NaN', cell: unlessUnread(t => number(t.nan)), key: t => t.nan, number: true}, {title: 'infinite', cell: unlessUnread(t => number(t.inf)), key: t => t.inf, number: true},
+    {title: 'NaN', cell: unlessUnread(t => number(t.nan)), key: t => t.nan, number: true, isOmitted: t => t.nan === 0}, {title: 'infinite', cell: unlessUnread(t => number(t.inf)), key: t => t.inf, number: true, isOmitted: t => t.inf === 0},
     {title: 'zeros', cell: unlessUnread(t => percent(t.zeros, t.looked_at)), key: t => t.zeros / (t.looked_at || 1), number: true},
     {title: 'exponents, 2^', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `${t.exponent_least} to ${t.exponent_least + t.exponents.length - 1}` : '')), wide: true}];
 
@@ -50,8 +50,9 @@ function tensors() {
     if (has('tied_to'))
         columns.push({title: 'same as', cell: t => t.tied_to ? parted(t.tied_to) : '', wide: true});
     if (has('looked_at'))
-        columns.push(...(all.some(t => t.looked_at < elements(t)) ? [{title: 'read', cell: t => isUnread(t) ? 'not read' : percent(t.looked_at, elements(t)), key: t => t.looked_at / (elements(t) || 1), number: true}] : []), ...STATISTICS);
-    table(every || statistics ? 'Tensors' : 'Largest tensors', all, columns);
+        columns.push(...(all.some(t => t.looked_at < elements(t)) ? [{title: 'read', cell: t => isUnread(t) ? 'not read' : percent(t.looked_at, elements(t)), key: t => t.looked_at / (elements(t) || 1), number: true}] : []), ...STATISTICS.filter(one => !one.isOmitted || !all.every(one.isOmitted)));
+    const none = has('looked_at') ? STATISTICS.filter(one => one.isOmitted && all.every(one.isOmitted)).map(one => one.title) : [];
+    table(every || statistics ? 'Tensors' : 'Largest tensors', all, columns, {before: none.length > 0 ? [make('p', {class: 'soft'}, `No tensor has ${none.join(' or ')} numbers${all.some(t => t.looked_at < elements(t)) ? ' in what was read' : ''}.`)] : []});
 }
 
 /* inspect: what is in the checkpoint. */

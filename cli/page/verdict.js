@@ -74,21 +74,42 @@ function unlooked() {
     return `${names.length > 0 ? ` Only the tensors of ${names.join(' and ')} were compared.` : ''}${given('--objects') === 'drop' ? ' Objects, such as step and learning rate, were not compared.' : ''}${c.differences > 0 && c.tensors_compared === 0 && report.stopped ? ' No values were compared.' : ''}`;
 }
 
+/* "values differ in 8 of 14 tensors (2 of them counters, such as steps), in 4 layers (...)" */
+function valuesDiffer(values, c) {
+    const counters = values.filter(isCounter).length, bad = values.filter(d => d.not_numbers > 0).length, rest = values.filter(d => !isCounter(d)), all = report.stopped ? '' : `of ${number(c.tensors_compared)} `;
+    const ofThem = counters === 0 ? '' : ` (${rest.length === 0 ? 'all' : number(counters)} of them counters, such as steps)`, isPart = rest.length > 0 && rest.length < c.tensors_compared - counters;
+    return `values differ in ${number(values.length)} ${all}${values.length === 1 && all === '' || c.tensors_compared === 1 ? 'tensor' : 'tensors'}${ofThem}${isPart ? where(rest) : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`;
+}
+
+/* Names of optimizer state in training checkpoints. */
+const isOptimizer = d => /^optim\w*\./.test(d.tensor);
+
+/* The largest relative change of the model, and of the optimizer; without any, the largest difference. Counters do not count. */
+function farthest(values) {
+    const most = (rows, key) => rows.reduce((a, b) => (b[key] ?? 0) > (a[key] ?? 0) ? b : a, {}), weights = values.filter(d => !isCounter(d)), optimizer = most(weights.filter(isOptimizer), 'relative');
+    const others = most(weights.filter(d => !isOptimizer(d)), 'relative'), both = [['model ', others], ['optimizer ', optimizer]].filter(([, d]) => d.relative > 0), far = most(weights, 'largest');
+    if (both.length > 0)
+        return [`largest relative change: ${both.map(([part, d]) => `${optimizer.tensor ? part : ''}${changeText(d.relative)} ('${d.tensor}')`).join(', ')}`];
+    return far.largest > 0 ? [`largest difference: ${figure(far.largest)} ('${far.tensor}')`] : [];
+}
+
 function compared() {
     const c = report.counts, p = problems(), all = report.differences || [], of = finding => all.filter(d => d.finding === finding && d.tensor);
-    const values = of('DIFF-VALUES'), most = key => values.reduce((a, b) => (b[key] ?? 0) > (a[key] ?? 0) ? b : a, {}), far = most('largest'), relative = most('relative'), bad = all.filter(d => d.not_numbers > 0).length;
-    const objects = all.filter(d => d.object !== undefined).length, parts = [];
-    if (values.length > 0)
-        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)}, in '${far.tensor}'` : ''}${relative.relative > 0 ? `, the largest relative change ${changeText(relative.relative)}, in '${relative.tensor}'` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
+    const values = of('DIFF-VALUES'), objects = all.filter(d => d.object !== undefined).length, parts = [];
     for (const [finding, text] of [['DIFF-TYPE', 'with another dtype or shape'], ['DIFF-ONLY-A', 'only in A'], ['DIFF-ONLY-B', 'only in B']])
         if (of(finding).length > 0)
             parts.push(`${plural(of(finding).length, 'tensor')} ${text}${where(of(finding))}`);
+    const isSame = parts.length === 0 && !report.stopped && c.tensors_compared > 0 ? `same names${given('--as') ? ' and shapes' : ', shapes and dtypes'}${values.length === 0 && objects > 0 ? '; the values of all tensors are equal' : ''}` : '';
+    if (values.length > 0)
+        parts.push(`${isSame ? isSame + '; ' : ''}${valuesDiffer(values, c)}`, ...farthest(values));
+    else if (isSame && c.differences > 0)
+        parts.push(isSame);
     if (objects > 0)
         parts.push(`differences in ${plural(objects, 'object')}`);
     const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}${c.differences > 0 ? '.' : `: ${sentence(report.findings.find(one => one.severity === 'warning')?.message ?? '')}`}` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
     const cast = given('--as'), scope = `${report.part && report.part !== 'all' ? ` Only the ${report.part} parts were compared.` : ''}${cast ? ` A was cast to ${cast} for this.` : ''}${tolerance()}${unlooked()}`;
     if (c.differences > 0)
-        return ['error', 'Different', `${parts.map(sentence).join(' ')}${c.tensors_compared > 0 && !report.stopped ? ` Of ${plural(c.tensors_compared, 'tensor')} compared, ${number(c.tensors_compared - values.length)} ${c.tensors_compared - values.length === 1 ? 'is' : 'are'} equal.` : ''}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
+        return ['difference', 'Different', `${parts.map(sentence).join(' ')}${values.length === 0 && c.tensors_compared > 0 && !isSame && !report.stopped ? ` The values of the ${plural(c.tensors_compared, 'tensor')} of both are equal.` : ''}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
     return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${scope}${warned}`];
 }
 
@@ -117,7 +138,7 @@ function padded() {
 
 function predicted() {
     const k = report.rank_nbytes, p = problems(), same = k.min === k.max, n = plural(report.world_size, 'rank');
-    const held = same ? `each of ${n} holds ${bytes(k.max)}` : `each of ${n} holds ${bytes(k.min)} to ${bytes(k.max)}, the largest ${k.imbalance.toFixed(2)} times the mean`;
+    const held = same ? `each of ${n} holds ${bytes(k.max)}` : `each of ${n} holds ${bytes(k.min)} to ${bytes(k.max)}, the largest ${k.imbalance.toFixed(3)} times the mean`;
     return [p.warnings > 0 ? 'warning' : 'note', 'Prediction', `${sentence(held)} ${padded()}Nothing was written.${p.warnings > 0 ? ` ${p.text}` : ''}`];
 }
 

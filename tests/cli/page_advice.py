@@ -135,7 +135,8 @@ def check_sample(run, program, source, work, pages):
     rows = report_of(page)["statistics"]
     unread, read = (next(one for one in rows if (one["looked_at"] == 0) == empty) for empty in (True, False))
     shown = pages.open(page)
-    assert shown.row(unread["name"])[3:] == ["not read"] + [""] * 8, shown.row(unread["name"])
+    assert shown.row(unread["name"])[3:] == ["not read"] + [""] * 6, shown.row(unread["name"])
+    assert "No tensor has NaN or infinite numbers in what was read." in shown.text(), shown.text()
     elements = 1
     for n in read["shape"]:
         elements *= n
@@ -182,12 +183,15 @@ def check_dtype_colours(run, program, work, pages):
 
 
 def check_exponents(run, program, source, work, pages):
-    """A narrow window shows the exponents too."""
+    """A narrow window shows the exponents too; from 1,000 pixels on, the statistics are a table."""
     page = work / "exponents.html"
     run(program, "verify", "--stats", "--html", page, source)
     pages.open(page, 360)
     seen = pages.browser.evaluate("[...document.querySelectorAll('td[data-title^=exponents]')].filter(one => one.checkVisibility() && one.clientHeight > 0).length")
     assert seen == len(report_of(page)["statistics"]), seen
+    for width in (1000, 1400):
+        pages.open(page, width)
+        assert not pages.browser.evaluate("document.querySelector('#tensors ~ .scroll table').classList.contains('narrow')"), width
 
 
 def check_all(run, program, fixtures, work, pages, decimal):

@@ -1,4 +1,7 @@
 """Of report_pages: the order of differences, and names of equal tensors."""
+import json
+import struct
+
 from page_models import LAYERS, MATRICES
 
 
@@ -12,7 +15,26 @@ def check_order(shown, base, moved, relative):
     tensors = [row for row in shown.rows if len(row) > 3 and row[0].count(".") > 3]
     found = [float(row[3].split(" %")[0]) for row in tensors]
     assert len(found) == 8 and found == sorted(found, reverse=True), found
-    assert "Next" in shown.headings and "the largest relative change comes first" in shown.text(), shown.text()
+    assert "Next" not in shown.headings and "Counters" not in shown.text() and "The relative change of a layer is that of all its tensors together" in shown.text(), shown.text()
+    assert shown.row("difference")[1] == "DIFF-VALUES" and not any(row and row[0] == "error" for row in shown.rows), shown.rows
+
+
+def check_counters(run, work, program, pages):
+    """A counter is neither the largest change nor above other rows, and an object whose values are shown needs no advice."""
+    page, rows = work / "counters.html", {"weight": ("F32", 1.5), "optim.state.weight.exp_avg": ("F32", 0.5), "optim.state.weight.step": ("F32", 2.0)}
+    for side, factors in (("a", (1, 1, 1)), ("b", (1.00012345, 1.25, 9))):
+        data = b"".join(struct.pack("<f", value * factor) for (_, value), factor in zip(rows.values(), factors))
+        header = json.dumps({name: {"dtype": dtype, "shape": [1], "data_offsets": [4 * at, 4 * at + 4]} for at, (name, (dtype, _)) in enumerate(rows.items())}).encode()
+        (work / ("counters-%s.safetensors" % side)).write_bytes(struct.pack("<Q", len(header)) + header + data)
+    run(program, "diff", "--html", page, work / "counters-a.safetensors", work / "counters-b.safetensors", status=1)
+    shown = pages.open(page)
+    assert "Same names, shapes and dtypes; values differ in 3 of 3 tensors (1 of them counters, such as steps). " \
+        "Largest relative change: model 0.01234 % ('weight'), optimizer 25 % ('optim.state.weight.exp_avg')." in shown.text(), shown.text()
+    order = [row[0] for row in shown.rows if row and row[0] in rows]
+    assert order[-3:] == ["optim.state.weight.exp_avg", "weight", "optim.state.weight.step"], order
+    assert "Counters, such as steps, are not in this table." in shown.text(), shown.text()
+    assert shown.row("optim.state.weight.exp_avg")[-1] == "[0]: 0.5 \u2192 0.625" and len(shown.bars) >= 4, shown.rows
+    assert [row[-1] for row in shown.rows if row and row[0] == "weight"][-1] == "[0]: 1.5 \u2192 1.5002", shown.rows
 
 
 def check_equal(pages, base, moved):
