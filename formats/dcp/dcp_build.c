@@ -90,7 +90,7 @@ bool dcp_size_is(const dcp_metadata *m, uint32_t at, const uint64_t *sizes, unsi
 
 /* Words of a record, its head included: equal sizes have equal words, since they determine the
  * width. */
-static size_t size_words(const dcp_metadata *m, uint32_t at)
+size_t dcp_size_nwords(const dcp_metadata *m, uint32_t at)
 {
     const uint32_t head = *VEC_AT(&m->dims, uint32_t, at);
     const size_t ndim = head & ~WIDE_MARK;
@@ -100,14 +100,14 @@ static size_t size_words(const dcp_metadata *m, uint32_t at)
 bool dcp_size_equal(const dcp_metadata *m, uint32_t a, uint32_t b)
 {
     const uint32_t *wa = VEC_AT(&m->dims, uint32_t, a), *wb = VEC_AT(&m->dims, uint32_t, b);
-    return a == b || (*wa == *wb && memcmp(wa, wb, size_words(m, a) * sizeof *wa) == 0);
+    return a == b || (*wa == *wb && memcmp(wa, wb, dcp_size_nwords(m, a) * sizeof *wa) == 0);
 }
 
 uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed)
 {
     const uint32_t *words = VEC_AT(&m->dims, uint32_t, at);
     uint64_t h = seed;
-    for (size_t i = 0, n = size_words(m, at); i < n; i++) {
+    for (size_t i = 0, n = dcp_size_nwords(m, at); i < n; i++) {
         h = (h ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
         h ^= h >> 32;
     }

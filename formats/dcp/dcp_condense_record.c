@@ -217,3 +217,41 @@ size_t dcp_record_match(const dcp_roles *roles, const uint8_t *p, dcp_raw_record
     r->memoized = (uint8_t)t.memoized;
     return (size_t)(t.p - p);
 }
+
+/* An argument of more bytes than this is not in the window. */
+#define ARGUMENT_MOST (DCP_LOOK - 16)
+
+/* Length of an opcode with a counted argument; 0: unknown opcode. */
+static size_t counted_nbytes(const uint8_t *p)
+{
+    switch (p[0]) {
+    case OP_LONG1:
+    case OP_SHORT_BINUNICODE:
+    case OP_SHORT_BINBYTES:
+        return 2u + p[1];
+    case OP_BINUNICODE:
+    case OP_BINBYTES:
+        return 5u + (size_t)load_le32(p + 1);
+    default:
+        return 0;
+    }
+}
+
+/* By opcode, of those without a counted argument. */
+static const uint8_t fixed_nbytes[256] = {
+    [OP_MARK] = 1,        [OP_POP] = 1,          [OP_POP_MARK] = 1,   [OP_DUP] = 1,
+    [OP_NONE] = 1,        [OP_BINPERSID] = 1,    [OP_REDUCE] = 1,     [OP_APPEND] = 1,
+    [OP_BUILD] = 1,       [OP_DICT] = 1,         [OP_EMPTY_DICT] = 1, [OP_APPENDS] = 1,
+    [OP_LIST] = 1,        [OP_EMPTY_LIST] = 1,   [OP_SETITEM] = 1,    [OP_TUPLE] = 1,
+    [OP_EMPTY_TUPLE] = 1, [OP_SETITEMS] = 1,     [OP_NEWOBJ] = 1,     [OP_TUPLE1] = 1,
+    [OP_TUPLE2] = 1,      [OP_TUPLE3] = 1,       [OP_NEWTRUE] = 1,    [OP_NEWFALSE] = 1,
+    [OP_EMPTY_SET] = 1,   [OP_ADDITEMS] = 1,     [OP_FROZENSET] = 1,  [OP_NEWOBJ_EX] = 1,
+    [OP_MEMOIZE] = 1,     [OP_STACK_GLOBAL] = 1, [OP_STOP] = 1,       [OP_BININT1] = 2,
+    [OP_BINGET] = 2,      [OP_BININT2] = 3,      [OP_BININT] = 5,     [OP_LONG_BINGET] = 5,
+    [OP_BINFLOAT] = 9};
+
+size_t dcp_opcode_nbytes(const uint8_t *p)
+{
+    const size_t n = fixed_nbytes[p[0]] > 0 ? fixed_nbytes[p[0]] : counted_nbytes(p);
+    return n <= ARGUMENT_MOST ? n : 0;
+}

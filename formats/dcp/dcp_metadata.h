@@ -122,6 +122,8 @@ void dcp_metadata_release(dcp_metadata *m);
 
 /* ndim of the torch.Size at `at`; `sizes` (NDIM_MAX, may be NULL) receives its items. */
 unsigned dcp_size_get(const dcp_metadata *m, uint32_t at, uint64_t *sizes);
+/* Items of dims that it takes. */
+size_t dcp_size_nwords(const dcp_metadata *m, uint32_t at);
 bool dcp_size_equal(const dcp_metadata *m, uint32_t a, uint32_t b);
 bool dcp_size_is(const dcp_metadata *m, uint32_t at, const uint64_t *sizes, unsigned ndim);
 fsdpck_status dcp_size_add(dcp_metadata *m, const uint64_t *sizes, unsigned ndim, uint32_t *at,

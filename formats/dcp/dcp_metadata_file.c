@@ -47,7 +47,11 @@ fsdpck_status dcp_metadata_read_file(dcp_folder *d, const open_request *req, con
                          (expected, "at most %" PRIu64 " bytes", METADATA_LIMIT),
                          (found, "%" PRIu64 " bytes", nbytes));
     metadata_bytes read = {&d->metadatas, index, nbytes, NULL, req->cancel};
-    const dcp_bytes from = {.ctx = &read, .nbytes = nbytes, .read = read_part};
+    const dcp_bytes from = {.ctx = &read,
+                            .nbytes = nbytes,
+                            .read = read_part,
+                            .nthreads = req->nthreads,
+                            .cancel = req->cancel};
     if (dcp_metadata_read_condensed(&from, names, pool, req->opaque_calls, m))
         return FSDPCK_OK;
     uint8_t *bytes = budget_alloc(d->owner, nbytes, err);

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 
     metadata_frames(data, nbytes, frames[nbytes & 3], &framed);
     MUST(!framed.failed);
-    (void)metadata_pair_equal((const uint8_t *)framed.text, framed.nbytes, 0, (nbytes & 4) != 0);
+    (void)metadata_pair_equal((const uint8_t *)framed.text, framed.nbytes, 0, 1, (nbytes & 4) != 0);
     text_release(&framed);
     return 0;
 }

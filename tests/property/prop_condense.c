@@ -58,7 +58,7 @@ static bool check(const input *in)
 
     metadata_frames(in->bytes, in->nbytes, frames[mutate_dice_below(4)], &framed);
     MUST(!framed.failed);
-    const bool taken = metadata_pair_equal((const uint8_t *)framed.text, framed.nbytes, 0,
+    const bool taken = metadata_pair_equal((const uint8_t *)framed.text, framed.nbytes, 0, 1,
                                            mutate_dice_below(2) == 0);
     text_release(&framed);
     return taken;

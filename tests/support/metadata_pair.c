@@ -203,11 +203,15 @@ static fsdpck_status read_memory(void *ctx, uint64_t at, void *dst, uint64_t nby
     return FSDPCK_OK;
 }
 
-bool metadata_pair_equal(const uint8_t *bytes, size_t nbytes, size_t window_nbytes, bool opaque)
+bool metadata_pair_equal(const uint8_t *bytes, size_t nbytes, size_t window_nbytes,
+                         unsigned nthreads, bool opaque)
 {
     pickle_input in = {.bytes = bytes, .nbytes = nbytes};
-    const dcp_bytes from = {
-        .ctx = &in, .nbytes = nbytes, .read = read_memory, .window_nbytes = window_nbytes};
+    const dcp_bytes from = {.ctx = &in,
+                            .nbytes = nbytes,
+                            .read = read_memory,
+                            .window_nbytes = window_nbytes,
+                            .nthreads = nthreads};
     reading a = {0}, b = {0};
     budget owner;
 

@@ -9,8 +9,9 @@
 void metadata_frames(const uint8_t *opcodes, size_t nbytes, size_t frame_nbytes, text_buf *out);
 
 /* Reads the bytes with both, and aborts if the condensed reader accepts what the other one refuses, or
- * their records, names or values differ. window_nbytes: dcp_bytes. False: the condensed reader left
+ * their records, names or values differ. window_nbytes, nthreads: dcp_bytes. False: the condensed reader left
  * the bytes to the other one. */
-bool metadata_pair_equal(const uint8_t *bytes, size_t nbytes, size_t window_nbytes, bool opaque);
+bool metadata_pair_equal(const uint8_t *bytes, size_t nbytes, size_t window_nbytes,
+                         unsigned nthreads, bool opaque);
 
 #endif
