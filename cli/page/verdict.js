@@ -77,7 +77,7 @@ function unlooked() {
 /* "values differ in 8 of 14 tensors (2 of them counters, such as steps), in 4 layers (...)" */
 function valuesDiffer(values, c) {
     const counters = values.filter(isCounter).length, bad = values.filter(d => d.not_numbers > 0).length, rest = values.filter(d => !isCounter(d)), all = report.stopped ? '' : `of ${number(c.tensors_compared)} `;
-    const ofThem = counters === 0 ? '' : ` (${rest.length === 0 ? 'all' : number(counters)} of them counters, such as steps)`, isPart = rest.length > 0 && rest.length < c.tensors_compared - counters;
+    const ofThem = counters === 0 ? '' : counters === 1 ? ` (${rest.length > 0 ? '1 of them ' : ''}a counter, such as a step)` : ` (${rest.length === 0 ? 'all' : number(counters)} of them counters, such as steps)`, isPart = rest.length > 0 && rest.length < c.tensors_compared - counters;
     return `values differ in ${number(values.length)} ${all}${values.length === 1 && all === '' || c.tensors_compared === 1 ? 'tensor' : 'tensors'}${ofThem}${isPart ? where(rest) : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`;
 }
 

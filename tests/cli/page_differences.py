@@ -28,7 +28,7 @@ def check_counters(run, work, program, pages):
         (work / ("counters-%s.safetensors" % side)).write_bytes(struct.pack("<Q", len(header)) + header + data)
     run(program, "diff", "--html", page, work / "counters-a.safetensors", work / "counters-b.safetensors", status=1)
     shown = pages.open(page)
-    assert "Same names, shapes and dtypes; values differ in 3 of 3 tensors (1 of them counters, such as steps). " \
+    assert "Same names, shapes and dtypes; values differ in 3 of 3 tensors (1 of them a counter, such as a step). " \
         "Largest relative change: model 0.01234 % ('weight'), optimizer 25 % ('optim.state.weight.exp_avg')." in shown.text(), shown.text()
     order = [row[0] for row in shown.rows if row and row[0] in rows]
     assert order[-3:] == ["optim.state.weight.exp_avg", "weight", "optim.state.weight.step"], order
