@@ -129,7 +129,7 @@ function beforePlan() {
 /* What a command of the next step is for; undefined: the page has said it. */
 function purposeOf(command) {
     if (/^fsdpck verify /.test(command))
-        return WRITES ? 'To check the source first:' : 'To check that the bytes are as they were saved:';
+        return WRITES ? 'To check the source first:' : 'To read all bytes and compare their checksums:';
     if (report.command === 'layout' || report.dry_run)
         return beforePlan().length > 0 ? undefined : report.dry_run ? 'To carry out this plan:' : 'To write a checkpoint with this layout:';
     if (report.command !== 'inspect')
