@@ -283,14 +283,23 @@ size_t catalogue_tensor_count(const catalogue *c);
 size_t catalogue_object_count(const catalogue *c);
 size_t catalogue_file_count(const catalogue *c);
 uint64_t catalogue_chunk_count(const catalogue *c);
-cat_tensor *catalogue_tensor(const catalogue *c, size_t i);
+static inline cat_tensor *catalogue_tensor(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->tensors, cat_tensor, i);
+}
 cat_object *catalogue_object(const catalogue *c, size_t i);
-cat_file *catalogue_file(const catalogue *c, size_t i);
+static inline cat_file *catalogue_file(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->files, cat_file, i);
+}
 /* Whether a file has this path; whether a file is in this folder, or in one below. */
 bool catalogue_has_file(const catalogue *c, const char *path);
 bool catalogue_has_folder(const catalogue *c, const char *path);
 bool catalogue_has_path(const catalogue *c, const char *path); /* either */
-cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i);
+static inline cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i)
+{
+    return VEC_AT(&c->chunks, cat_chunk, i);
+}
 /* Borrowed; NUL-terminated, but may contain NUL: use the length to compare names. */
 const char *catalogue_name(const catalogue *c, uint32_t name_id);
 size_t catalogue_name_nbytes(const catalogue *c, uint32_t name_id);
