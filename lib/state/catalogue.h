@@ -233,6 +233,18 @@ fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t 
                                   const uint64_t *sizes, const cat_chunk *proto,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The same in two steps: `n` chunks of a tensor, then chunk `i` of them. Each must be put before it
+ * is read; different chunks may be put in different threads. */
+typedef struct cat_new_chunks {
+    uint32_t tensor;
+    uint64_t first, dims_at;
+} cat_new_chunks;
+fsdpck_status catalogue_add_chunks(catalogue *c, uint32_t tensor, uint32_t n, cat_new_chunks *made,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status catalogue_put_chunk(catalogue *c, const cat_new_chunks *of, uint32_t i,
+                                  const uint64_t *offsets, const uint64_t *sizes,
+                                  const cat_chunk *proto, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
                                    uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
