@@ -242,8 +242,9 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, &f, err));
     if (nchunks == 0) {
         j->b->stray_blobs += count;
-        return catalogue_tensor_nelems(j->b->cat, tensor) == 0 ? FSDPCK_OK
-                                                               : dcp_join_orphan(j->b, m, item->fqn, NULL, err);
+        return catalogue_tensor_nelems(j->b->cat, tensor) == 0
+                   ? FSDPCK_OK
+                   : dcp_join_orphan(j->b, m, item->fqn, NULL, err);
     }
     dcp_join waits = {
         .fqn = item->fqn, .list = t->list, .tensor = tensor, .group = group, .count = count};

@@ -46,12 +46,12 @@ static fsdpck_status join_chunk(const dcp_match *x, const dcp_chunk *chunk, uint
         return dcp_name_fail(x->b, x->fqn, FSDPCK_FINDING_DCP_META_TYPE,
                              "metadata holds a chunk without sizes", err);
     if (ndim_offsets != ndim || ndim_sizes != ndim)
-        return FAIL_WITH(
-            err, BADINPUT, DCP_RANK, ("a chunk and its tensor have different numbers of dims"),
-            (tensor, strtab_text(&x->b->names->fqns, x->fqn)),
-            (expected, "%u dim%s", ndim, text_plural(ndim)),
-            (found, "%u offset%s, %u size%s", ndim_offsets, text_plural(ndim_offsets), ndim_sizes,
-             text_plural(ndim_sizes)));
+        return FAIL_WITH(err, BADINPUT, DCP_RANK,
+                         ("a chunk and its tensor have different numbers of dims"),
+                         (tensor, strtab_text(&x->b->names->fqns, x->fqn)),
+                         (expected, "%u dim%s", ndim, text_plural(ndim)),
+                         (found, "%u offset%s, %u size%s", ndim_offsets, text_plural(ndim_offsets),
+                          ndim_sizes, text_plural(ndim_sizes)));
     if (entry == DCP_NONE)
         return dcp_chunk_has_elements(m, chunk) ? dcp_join_orphan(x->b, m, x->fqn, chunk, err)
                                                 : FSDPCK_OK;
@@ -79,11 +79,10 @@ static fsdpck_status join_tensor(const dcp_match *x, const dcp_join *join, const
     for (uint32_t i = 0; i < nchunks; i++) {
         joined_chunk c;
         RETURN_IF(join_chunk(x, dcp_run_walk_next(&walk), matched[i], ndim, &c, err));
-        const fsdpck_status st =
-            f != NULL ? dcp_flattened_add(cat, join->tensor, f, c.offsets, c.sizes, &c.proto,
-                                          flat_boxes, err)
-                      : catalogue_put_chunk(cat, &join->chunks, i, c.offsets, c.sizes, &c.proto,
-                                            err);
+        const fsdpck_status st = f != NULL ? dcp_flattened_add(cat, join->tensor, f, c.offsets,
+                                                               c.sizes, &c.proto, flat_boxes, err)
+                                           : catalogue_put_chunk(cat, &join->chunks, i, c.offsets,
+                                                                 c.sizes, &c.proto, err);
         if (st != FSDPCK_OK) {
             error_tensor(err, strtab_text(&x->b->names->fqns, x->fqn));
             return st;
@@ -115,11 +114,8 @@ static fsdpck_status do_job(void *ctx, unsigned worker, uint64_t job, fsdpck_err
 {
     joining *j = ctx;
     const dcp_join *join = VEC_AT(j->joins, const dcp_join, job);
-    const dcp_match x = {.b = j->b,
-                         .m = j->m,
-                         .fqn = join->fqn,
-                         .list = join->list,
-                         .room = &j->rooms[worker]};
+    const dcp_match x = {
+        .b = j->b, .m = j->m, .fqn = join->fqn, .list = join->list, .room = &j->rooms[worker]};
     return join_tensor(&x, join, NULL, NULL, err);
 }
 

@@ -198,18 +198,18 @@ typedef struct catalogue {
     strtab paths;   /* of the files */
     strtab folders; /* that contain them */
     vec files;      /* cat_file */
-    vec tensors; /* cat_tensor */
-    vec chunks;  /* cat_chunk */
-    vec objects; /* cat_object */
-    vec shapes;  /* uint64_t */
-    vec dims32;  /* chunk dims: offsets then sizes, uint32_t */
+    vec tensors;    /* cat_tensor */
+    vec chunks;     /* cat_chunk */
+    vec objects;    /* cat_object */
+    vec shapes;     /* uint64_t */
+    vec dims32;     /* chunk dims: offsets then sizes, uint32_t */
     vec dims64;
     vec meshes;      /* mesh */
     vec specs;       /* cat_spec */
     value_pool pool; /* paths, object contents, root */
     value root;      /* nested state with TENSOR leaves where the file has one (.pt), else None */
     value like;      /* without root: has its containers, leaves mean nothing (pt-ranks); or None */
-    vec by_name; /* uint32_t, by name id: its tensor, after seal */
+    vec by_name;     /* uint32_t, by name id: its tensor, after seal */
     cat_origin origin;
     vec passed_over; /* cat_skipped: not part of this catalogue */
     int sealed;
