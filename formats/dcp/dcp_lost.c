@@ -52,8 +52,7 @@ static bool see_tensors(lost_items *l)
             lost_text_add(&l->text, catalogue_name(l->cat, catalogue_tensor(l->cat, i)->name));
         if (of_tensor[i] != IS_WHOLE)
             continue;
-        l->text.whole++;
-        l->text.whole_nbytes += catalogue_tensor_nbytes(l->cat, i);
+        lost_text_add_whole(&l->text, catalogue_tensor_nbytes(l->cat, i));
     }
     budget_free(l->cat->owner, of_tensor, n);
     return true;
@@ -64,12 +63,12 @@ static void see_objects(lost_items *l)
     for (size_t i = 0; i < catalogue_object_count(l->cat); i++) {
         const cat_object *o = catalogue_object(l->cat, i);
         if (is_outside(l, o->file, o->offset_bytes, o->nbytes) && is_of_error(l, o->file))
-            lost_text_add(&l->text, catalogue_name(l->cat, o->name));
+            lost_text_add_object(&l->text, catalogue_name(l->cat, o->name));
     }
     for (size_t i = 0; i < l->d->repeats.count; i++) {
         const dcp_repeat *r = dcp_repeat_at(l->d, i);
         if (is_outside(l, r->file, r->offset_bytes, r->nbytes) && is_of_error(l, r->file))
-            lost_text_add(&l->text, dcp_object_name(l->cat, r->object));
+            lost_text_add_object(&l->text, dcp_object_name(l->cat, r->object));
     }
 }
 
@@ -80,7 +79,7 @@ void dcp_lost_describe(const dcp_folder *d, const catalogue *cat, const dcp_file
         .d = d, .cat = cat, .states = states, .file_id = file_id, .text = LOST_TEXT_INIT};
     if (see_tensors(&l)) {
         see_objects(&l);
-        lost_text_write(&l.text, catalogue_tensor_count(cat), true, text);
+        lost_text_write(&l.text, catalogue_tensor_count(cat), text);
     }
     lost_text_release(&l.text);
 }

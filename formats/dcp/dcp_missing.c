@@ -93,7 +93,8 @@ fsdpck_status dcp_report_missing(dcp_folder *d, const open_request *req, const c
         FAIL(err, BADINPUT, FILE_MISSING, "file '%s' is missing", first);
     error_path(err, d->dir.path);
     error_expected(err, "%zu file%s that the metadata names", nfiles, text_plural(nfiles));
-    error_found(err, "%" PRIu64 " missing: %s", missing, lost.text != NULL ? lost.text : "");
+    error_found(err, "%" PRIu64 " file%s missing: %s", missing, missing == 1 ? " is" : "s are",
+                lost.text != NULL ? lost.text : "");
     set_next(other, first, is_dead ? link_to : NULL, missing, err);
     text_release(&files);
     text_release(&lost);

@@ -24,15 +24,14 @@ static void describe_headers(const st_files *s, size_t index, text_buf *text)
             const st_entry *e = VEC_AT(&h->entries, const st_entry, k);
             size_t nbytes;
             if (is_whole(h, e)) {
-                l.whole++;
-                l.whole_nbytes += e->end_bytes - e->begin_bytes;
+                lost_text_add_whole(&l, e->end_bytes - e->begin_bytes);
             } else if (i == index) {
                 lost_text_add(&l, st_header_name(h, e, &nbytes));
             }
         }
     }
     if (known)
-        lost_text_write(&l, tensors, false, text);
+        lost_text_write(&l, tensors, text);
     lost_text_release(&l);
 }
 
@@ -71,13 +70,12 @@ static void describe_index(const st_files *s, const hf_index *ix, size_t index,
     for (uint32_t t = 0; t < ix->file_of.count; t++) {
         const uint32_t of = *VEC_AT(&ix->file_of, const uint32_t, t);
         if (nbytes_plus_1[t] > 0) {
-            l.whole++;
-            l.whole_nbytes += nbytes_plus_1[t] - 1;
+            lost_text_add_whole(&l, nbytes_plus_1[t] - 1);
         } else if (index == ST_LOST_MISSING ? !is_opened[of] : of == self) {
             lost_text_add(&l, strtab_text(&ix->tensors, t));
         }
     }
-    lost_text_write(&l, ix->file_of.count, false, text);
+    lost_text_write(&l, ix->file_of.count, text);
     lost_text_release(&l);
 }
 

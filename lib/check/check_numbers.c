@@ -118,7 +118,7 @@ static void check_steps(check *c)
 
 /* ---- lost shards ---- */
 
-static void describe_box(const check *c, uint64_t chunk, fsdpck_error *err)
+static void describe_box(const check *c, uint64_t chunk, bool first, fsdpck_error *err)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     const cat_tensor *t = catalogue_tensor(c->r->cat, catalogue_chunk(c->r->cat, chunk)->tensor);
@@ -130,8 +130,9 @@ static void describe_box(const check *c, uint64_t chunk, fsdpck_error *err)
             snprintf(text[k] + n, sizeof text[k] - n, "%s%" PRIu64, d == 0 ? "" : ", ",
                      (k == 0 ? offsets : sizes)[d]);
         }
-    error_found(err, "%" PRIu64 " bytes of zeros: the chunk at [%s] of shape [%s]",
-                check_chunk_nbytes(c->r->cat, chunk), text[0], text[1]);
+    error_found(err, "%" PRIu64 " bytes of zeros: %schunk at [%s] of shape [%s]",
+                check_chunk_nbytes(c->r->cat, chunk), first ? "the first such " : "the ", text[0],
+                text[1]);
 }
 
 static void report_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
@@ -139,10 +140,13 @@ static void report_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
     fsdpck_error what;
     FAIL(&what, BADINPUT, NUM_ZERO_BLOCK, "shard is all zeros, unlike other shards");
     check_add_context(c, chunk, &what);
-    describe_box(c, chunk, &what);
+    describe_box(c, chunk, lost > 1, &what);
     if (lost > 1)
-        error_expected(&what, "numbers; %" PRIu64 " of %" PRIu64 " shards are zeros", lost, of);
-    error_next(&what, "check whether the shard was lost in a copy and replaced by zeros");
+        error_expected(&what, "numbers; %" PRIu64 " of its %" PRIu64 " shards are zeros", lost, of);
+    error_next(
+        &what,
+        "usual in optimizer state for rows without gradients, such as unused tokens; otherwise "
+        "check whether the shard was lost in a copy and replaced by zeros");
     findings_report(c->found, &what);
 }
 

@@ -1,6 +1,7 @@
 #include "compare/digest_beside.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/struct_copy.h"
 #include "base/text.h"
@@ -69,6 +70,24 @@ static fsdpck_status find_uncovered(uncovered *u, fsdpck_checkpoint *src, fsdpck
     return add_folders(u, src, err);
 }
 
+static void warn_of(const uncovered *u, const logger *log)
+{
+    char counts[160] = "";
+    size_t n = 0;
+    if (u->files > 0)
+        n = (size_t)snprintf(counts, sizeof counts, "%" PRIu64 " other file%s beside the weights",
+                             u->files, text_plural(u->files));
+    if (u->folders > 0)
+        (void)snprintf(counts + n, sizeof counts - n,
+                       "%s%" PRIu64 " folder%s below with checkpoints of their own",
+                       n > 0 ? ", " : "", u->folders, text_plural(u->folders));
+    log_warn(log, FSDPCK_FINDING_STATE_BESIDE,
+             "list the digests of each of them, or all files with: fsdpck digest --manifest FILE "
+             "SRC",
+             "without digests: %s: %s%s", counts, u->names.text == NULL ? "" : u->names.text,
+             u->names.failed ? ", ..." : "");
+}
+
 fsdpck_status digest_beside_warn(fsdpck_checkpoint *src, const fsdpck_digest_options *options,
                                  fsdpck_error *err)
 {
@@ -84,13 +103,7 @@ fsdpck_status digest_beside_warn(fsdpck_checkpoint *src, const fsdpck_digest_opt
         return FSDPCK_OK;
     const fsdpck_status st = find_uncovered(&u, src, err);
     if (st == FSDPCK_OK && u.files + u.folders > 0)
-        log_warn(&src->ctx->log, FSDPCK_FINDING_STATE_BESIDE,
-                 "list the digests of each of them, or all files with: fsdpck digest --manifest "
-                 "FILE SRC",
-                 "without digests: %" PRIu64 " other file%s beside the weights, %" PRIu64
-                 " folder%s below with checkpoints of their own: %s%s",
-                 u.files, text_plural(u.files), u.folders, text_plural(u.folders),
-                 u.names.text == NULL ? "" : u.names.text, u.names.failed ? ", ..." : "");
+        warn_of(&u, &src->ctx->log);
     text_release(&u.names);
     return st;
 }

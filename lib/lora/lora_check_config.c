@@ -84,6 +84,34 @@ static fsdpck_status check_flags(const config_check *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* PEFT gives each linear layer and convolution one, except those of nn.MultiheadAttention. */
+static bool takes_bias(const config_check *s, const lora_module *m)
+{
+    return m->adapter == s->of->adapter && (m->kind == LORA_LINEAR || m->kind == LORA_CONV) &&
+           m->b != LORA_NONE && !m->is_attention && m->holder == LORA_NONE;
+}
+
+/* Without any, or with some where the config has none, the config is wrong: check_flags. */
+static fsdpck_status check_factor_biases(const config_check *s, fsdpck_error *err)
+{
+    const lora_config *c = s->of->config;
+    if (!s->has_bias || !c->lora_bias || c->is_made)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < lora_module_count(s->of->set); i++) {
+        const lora_module *m = lora_module_at(s->of->set, i);
+        if (takes_bias(s, m) && m->b_bias == LORA_NONE)
+            LORA_REPORT(s->of, err, LORA_PAIR,
+                        ("module '%s' has lora_B without a bias, but its config has \"lora_bias\": "
+                         "true",
+                         lora_text(s->of->set, m->path)),
+                        (tensor, lora_text(s->of->set, m->path)),
+                        (expected, "a bias for each module, as other modules have one"),
+                        (next, "check that the checkpoint is complete, and save the adapter "
+                               "again"));
+    }
+    return FSDPCK_OK;
+}
+
 static bool has_tokens_of(const config_check *s, const char *name)
 {
     for (size_t i = 0; i < lora_module_count(s->of->set); i++) {
@@ -125,6 +153,7 @@ static fsdpck_status check_all(config_check *s, fsdpck_error *err)
         RETURN_IF(check_module(s, m, err));
     }
     RETURN_IF(check_flags(s, err));
+    RETURN_IF(check_factor_biases(s, err));
     RETURN_IF(check_tokens(s, err));
     return lora_check_lacking(s->of, err);
 }

@@ -12,6 +12,7 @@
 #include "open/open_fail.h"
 #include "open/open_once.h"
 #include "open/pointer_file.h"
+#include "open/rank_models.h"
 #include "open/state_files.h"
 #include "open/state_shapes.h"
 #include "open/stated_files.h"
@@ -217,8 +218,10 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     checkpoint_warn_placeholders(c);
     c->src.root = c->path;
     c->src.root_is_file = !c->probe.is_folder;
-    if (!viewed && c->adapter == NULL)
+    if (!viewed && c->adapter == NULL) {
         state_shapes_warn(c);
+        rank_models_warn(c);
+    }
     return name_parameters(c, o, viewed ? &d->m : NULL, err);
 }
 

@@ -174,7 +174,7 @@ static fsdpck_status check_trainer(const probe_input *in, fsdpck_error *err)
 
 /* ---- PEFT ---- */
 
-static fsdpck_status check_adapter(const probe_input *in, fsdpck_error *err)
+fsdpck_status latest_required_check_adapter(const probe_input *in, fsdpck_error *err)
 {
     static const char config[] = "adapter_config.json";
     return in->is_folder && !probe_has_entry(in, config) &&
@@ -189,7 +189,7 @@ static fsdpck_status check_adapter(const probe_input *in, fsdpck_error *err)
 fsdpck_status latest_required_check_folder(const probe_input *in, bool without_state,
                                            fsdpck_error *err)
 {
-    RETURN_IF(check_adapter(in, err));
+    RETURN_IF(latest_required_check_adapter(in, err));
     if (!without_state)
         RETURN_IF(check_trainer(in, err));
     RETURN_IF(check_veomni(in, err));
@@ -201,7 +201,7 @@ fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *e
     probe_input above;
     RETURN_IF(check_lightning(c, err));
     RETURN_IF(check_common(c, err));
-    RETURN_IF(check_adapter(&c->probe, err));
+    RETURN_IF(latest_required_check_adapter(&c->probe, err));
     RETURN_IF(check_trainer(&c->probe, err));
     RETURN_IF(check_veomni(&c->probe, err));
     if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)

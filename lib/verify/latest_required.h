@@ -17,4 +17,8 @@ fsdpck_status latest_required_check_folder(const probe_input *in, bool without_s
 fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Of PEFT: weights of an adapter without their config. */
+fsdpck_status latest_required_check_adapter(const probe_input *in,
+                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

@@ -206,6 +206,18 @@ static void report_nested(fsdpck_verify *v, const nested_folder *f)
         escape_text(v->nested_first, sizeof v->nested_first, name, strlen(name));
 }
 
+/* As for the folder itself: a loader of PEFT stops at an adapter without its config. */
+static void report_lost_config(fsdpck_verify *v, const char *path)
+{
+    probe_input in;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (probe_gather(path, &in, NULL) != FSDPCK_OK)
+        return; /* nested_folders_warn_unread */
+    if (latest_required_check_adapter(&in, &what) != FSDPCK_OK)
+        findings_report_as(&v->found, FINDING_WARNING, &what);
+    probe_release(&in);
+}
+
 /* The files of a folder that is_state are checked. One that the trainer itself keeps apart from the weights is checked
  * as they are. */
 static fsdpck_status note_nested(const state_walk *w, fsdpck_error *err)
@@ -222,6 +234,7 @@ static fsdpck_status note_nested(const state_walk *w, fsdpck_error *err)
             st = check_content(w, f->path, text_file_name(f->path), err);
         else
             report_nested(v, f);
+        report_lost_config(v, f->path);
     }
     nested_folders_warn_unread(&nested, &v->src->ctx->log);
     nested_folders_release(&nested);

@@ -96,7 +96,10 @@ def check_whole(run, program, source, work, pages):
         lost = lost_names(folder)
         whole = [nbytes for name, nbytes in every.items() if name not in lost]
         assert len(lost) > 3 and whole and any(name in error["found"] for name in lost), lost
-        text = "%d of %d tensors are whole (%d bytes), %d tensors and objects are lost or cut: " % (len(whole), len(every), sum(whole), len(lost))
+        objects = sum(name not in every for name in lost)
+        text = "%d of %d tensors are whole (%d bytes%s), %d tensors%s are lost or cut: " % (
+            len(whole), len(every), sum(whole), ", at most 8 each" if max(whole) <= 8 else "", len(lost) - objects,
+            " and %d objects" % objects if objects else "")
         named = error["found"].count("', '") + 1
         assert text in error["found"] and 1 <= named <= 3 and error["found"].endswith(" and %d more" % (len(lost) - named)), (error, text)
         assert error["found"] in pages.open(page).text(), pages.read().text()
