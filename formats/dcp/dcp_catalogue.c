@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "formats/dcp/dcp_flattened.h"
+#include "formats/dcp/dcp_join_chunks.h"
 #include "formats/dcp/dcp_leftover.h"
 #include "formats/dcp/dcp_match_chunks.h"
 #include "formats/dcp/dcp_name_order.h"
@@ -32,6 +33,7 @@ typedef struct join {
     value *shapes;      /* of each FQN: dcp_flattened.h */
     uint32_t *saved_at; /* of each FQN: its position in planner_data, from 1 */
     uint8_t *joined;    /* of each FQN: cat_tensor.joined */
+    vec joins;          /* dcp_join: tensors whose chunks are to be filled */
 } join;
 
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
@@ -40,8 +42,6 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
         .cat = cat,
         .names = names,
         .kept = VEC_OF(dcp_kept, cat->owner),
-        .matched = VEC_OF(uint32_t, cat->owner),
-        .slots = VEC_OF(uint32_t, cat->owner),
         .repeats = VEC_OF(dcp_repeat, cat->owner),
         .flat_boxes = VEC_OF(dcp_flat_box, cat->owner),
         .ends = VEC_OF(uint64_t, cat->owner),
@@ -52,8 +52,7 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
 
 void dcp_builder_release(dcp_builder *b)
 {
-    VEC_RELEASE_ALL(&b->kept, &b->matched, &b->slots, &b->repeats, &b->flat_boxes, &b->ends,
-                    &b->listed);
+    VEC_RELEASE_ALL(&b->kept, &b->repeats, &b->flat_boxes, &b->ends, &b->listed);
     strtab_release(&b->unlisted);
 }
 
@@ -226,62 +225,6 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     return FSDPCK_OK;
 }
 
-static fsdpck_status orphan(const join *j, uint32_t fqn, const dcp_chunk *chunk, fsdpck_error *err)
-{
-    fail(j, fqn, FSDPCK_FINDING_DCP_ORPHAN,
-         "metadata lists a chunk without the location of its bytes", err);
-    if (chunk != NULL) {
-        uint64_t offsets[NDIM_MAX];
-        const unsigned ndim = dcp_size_get(j->m, chunk->offsets_at, offsets);
-        text_buf text = {.limit_bytes = 4096};
-        for (unsigned d = 0; d < ndim; d++)
-            text_printf(&text, "%s%" PRIu64, d > 0 ? ", " : "", offsets[d]);
-        error_expected(err, "an entry of storage_data with offset (%s)",
-                       text.text != NULL ? text.text : "");
-        text_release(&text);
-    }
-    error_next(err, "the save did not complete or the file was altered: use another checkpoint");
-    return FSDPCK_BADINPUT;
-}
-
-static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned ndim,
-                               const dcp_flattening *f, const dcp_chunk *chunk, uint32_t entry,
-                               fsdpck_error *err)
-{
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    const unsigned ndim_offsets = dcp_size_get(j->m, chunk->offsets_at, offsets);
-    const unsigned ndim_sizes = dcp_size_get(j->m, chunk->sizes_at, sizes);
-    cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = LOCATION_BLOB};
-
-    if (chunk->sizes_at == 0)
-        return fail(j, fqn, FSDPCK_FINDING_DCP_META_TYPE, "metadata holds a chunk without sizes",
-                    err);
-    if (ndim_offsets != ndim || ndim_sizes != ndim)
-        return FAIL_WITH(
-            err, BADINPUT, DCP_RANK, ("a chunk and its tensor have different numbers of dims"),
-            (tensor, fqn_text(j, fqn)), (expected, "%u dim%s", ndim, text_plural(ndim)),
-            (found, "%u offset%s, %u size%s", ndim_offsets, text_plural(ndim_offsets), ndim_sizes,
-             text_plural(ndim_sizes)));
-    if (entry == DCP_NONE && dcp_chunk_has_elements(j->m, chunk))
-        return orphan(j, fqn, chunk, err);
-    if (entry != DCP_NONE) {
-        const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, entry);
-        const uint32_t rank = catalogue_file(j->b->cat, e->file)->rank;
-        proto.file = e->file;
-        proto.aux = e->transform;
-        proto.rank = rank < UINT16_MAX ? (uint16_t)rank : UINT16_MAX;
-        proto.offset_bytes = e->offset_bytes;
-        proto.nbytes = e->nbytes;
-    }
-    fsdpck_status st = f->ndim > 0
-                           ? dcp_flattened_add(j->b->cat, tensor, f, offsets, sizes, &proto,
-                                               &j->b->flat_boxes, err)
-                           : catalogue_add_chunk(j->b->cat, tensor, offsets, sizes, &proto, err);
-    if (st != FSDPCK_OK)
-        error_tensor(err, fqn_text(j, fqn));
-    return st;
-}
-
 static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err)
 {
     const dcp_metadata *m = j->m;
@@ -299,18 +242,16 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, &f, err));
     if (nchunks == 0) {
         j->b->stray_blobs += count;
-        return catalogue_tensor_nelems(j->b->cat, tensor) == 0 ? FSDPCK_OK
-                                                               : orphan(j, item->fqn, NULL, err);
+        return catalogue_tensor_nelems(j->b->cat, tensor) == 0
+                   ? FSDPCK_OK
+                   : dcp_join_orphan(j->b, m, item->fqn, NULL, err);
     }
-    const dcp_match match = {.b = j->b, .m = m, .fqn = item->fqn, .list = t->list};
-    RETURN_IF(dcp_match_chunks(&match, group, count, err));
-    const uint32_t *matched = j->b->matched.items;
-    const unsigned ndim = catalogue_tensor(j->b->cat, tensor)->ndim + (f.ndim > 0);
-    dcp_run_walk walk = dcp_run_walk_begin(m, t->list);
-    for (uint32_t i = 0; i < nchunks; i++)
-        RETURN_IF(
-            add_chunk(j, item->fqn, tensor, ndim, &f, dcp_run_walk_next(&walk), matched[i], err));
-    return FSDPCK_OK;
+    dcp_join waits = {
+        .fqn = item->fqn, .list = t->list, .tensor = tensor, .group = group, .count = count};
+    if (f.ndim > 0)
+        return dcp_join_flattened(j->b, m, &waits, &f, err);
+    RETURN_IF(catalogue_add_chunks(j->b->cat, tensor, nchunks, &waits.chunks, err));
+    return vec_add(&j->joins, &waits, err);
 }
 
 static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err)
@@ -321,7 +262,7 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     uint32_t object;
 
     if (count == 0)
-        return orphan(j, item->fqn, NULL, err);
+        return dcp_join_orphan(j->b, j->m, item->fqn, NULL, err);
     if (count > 1)
         return fail(j, item->fqn, FSDPCK_FINDING_KEY_DUP, "storage_data contains a byte item twice",
                     err);
@@ -379,6 +320,14 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
         if (!j->seen[f])
             j->b->stray_blobs += j->starts[f + 1] - j->starts[f];
     dcp_leftovers_release(&l);
+    /* After a failure too: the first one in the order of the file is reported. */
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    const fsdpck_status filled = dcp_join_chunks(j->b, j->m, &j->joins, &what);
+    if (filled != FSDPCK_OK) {
+        if (err != NULL)
+            *err = what;
+        return filled;
+    }
     return st == FSDPCK_OK ? dcp_note_unlisted(j->b, j->m, j->seen, err) : st;
 }
 
@@ -401,7 +350,10 @@ static fsdpck_status note_ends(join *j, fsdpck_error *err)
 
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_error *err)
 {
-    join j = {.b = b, .m = m, .nfqns = strtab_count(&b->names->fqns)};
+    join j = {.b = b,
+              .m = m,
+              .nfqns = strtab_count(&b->names->fqns),
+              .joins = VEC_OF(dcp_join, m->owner)};
     fsdpck_status st = FSDPCK_LIMIT;
 
     if (vec_push_n(&b->kept, j.nfqns - b->kept.count, err) == NULL ||
@@ -424,6 +376,7 @@ fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_erro
     dcp_find_joined(b, m, j.saved_at, j.nfqns, j.joined);
     st = join_items(&j, err);
 out:
+    vec_release(&j.joins);
     budget_free(m->owner, j.seen, j.nfqns);
     budget_free(m->owner, j.joined, j.nfqns);
     budget_free(m->owner, j.starts, (j.nfqns + 1) * sizeof *j.starts);

@@ -14,6 +14,7 @@
 #ifndef FSDPCK_DCP_CATALOGUE_H
 #define FSDPCK_DCP_CATALOGUE_H
 
+#include "base/pool.h"
 #include "formats/dcp/dcp_metadata.h"
 #include "state/catalogue.h"
 
@@ -30,8 +31,6 @@ typedef struct dcp_builder {
     catalogue *cat;
     const dcp_names *names;
     vec kept;                /* dcp_kept, one for each FQN */
-    vec matched;             /* scratch: uint32_t, entry of each chunk of a tensor */
-    vec slots;               /* scratch: uint32_t, hash over chunks */
     vec repeats;             /* dcp_repeat, ascending by rank within an object */
     vec flat_boxes;          /* dcp_flat_box (dcp_flattened.h) */
     vec ends;                /* uint64_t, by file: end of the last blob in the metadata */
@@ -41,6 +40,8 @@ typedef struct dcp_builder {
     uint64_t leftovers;      /* tensors left out: dcp_leftover.h */
     bool keep_leftovers;     /* the code that resolves flat parameters handles them */
     uint32_t first_leftover; /* FQN */
+    unsigned nthreads;       /* 0: one */
+    const cancel_token *cancel;
     bool has_lower_ranks; /* metadata of lower ranks, each with its own names, precede the next */
 } dcp_builder;
 

@@ -2,6 +2,16 @@
 
 #include <string.h>
 
+void dcp_match_room_init(dcp_match_room *room, budget *owner)
+{
+    *room = (dcp_match_room){.matched = VEC_OF(uint32_t, owner), .slots = VEC_OF(uint32_t, owner)};
+}
+
+void dcp_match_room_release(dcp_match_room *room)
+{
+    VEC_RELEASE_ALL(&room->matched, &room->slots);
+}
+
 fsdpck_status dcp_name_fail(const dcp_builder *b, uint32_t fqn, fsdpck_finding_id finding,
                             const char *message, fsdpck_error *err)
 {
@@ -67,11 +77,11 @@ static uint32_t match_hints(const dcp_match *m, const dcp_chunk_list *list, uint
 static fsdpck_status hash_chunks(const dcp_match *m, const dcp_chunk *const *chunks, uint32_t count,
                                  fsdpck_error *err)
 {
-    uint32_t *slots = m->b->slots.items;
-    const size_t mask = m->b->slots.count - 1;
+    uint32_t *slots = m->room->slots.items;
+    const size_t mask = m->room->slots.count - 1;
     const uint64_t seed = m->b->names->fqns.seed;
 
-    memset(slots, 0xFF, m->b->slots.count * sizeof *slots);
+    memset(slots, 0xFF, m->room->slots.count * sizeof *slots);
     for (uint32_t i = 0; i < count; i++) {
         size_t at = (size_t)dcp_size_hash(m->m, chunks[i]->offsets_at, seed) & mask;
         while (slots[at] != DCP_NONE &&
@@ -103,11 +113,11 @@ static fsdpck_status match_offsets(const dcp_match *m, const dcp_chunk_list *lis
         chunks[i] = dcp_run_walk_next(&walk);
     while (nslots < 2 * (size_t)list->count)
         nslots *= 2;
-    m->b->slots.count = 0;
-    fsdpck_status st = vec_push_n(&m->b->slots, nslots, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+    m->room->slots.count = 0;
+    fsdpck_status st = vec_push_n(&m->room->slots, nslots, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
     if (st == FSDPCK_OK)
         st = hash_chunks(m, chunks, list->count, err);
-    const uint32_t *slots = m->b->slots.items;
+    const uint32_t *slots = m->room->slots.items;
     for (uint32_t i = 0; i < left && st == FSDPCK_OK; i++) {
         const dcp_entry *e = &entries[group[i]];
         if (e->offsets_at == 0) {
@@ -115,7 +125,7 @@ static fsdpck_status match_offsets(const dcp_match *m, const dcp_chunk_list *lis
             if (e->hint < list->count && matched[e->hint] == DCP_NONE)
                 matched[e->hint] = group[i];
             else
-                m->b->stray_blobs++;
+                m->room->stray_blobs++;
             continue;
         }
         size_t at = (size_t)dcp_size_hash(m->m, e->offsets_at, seed) & (nslots - 1);
@@ -123,7 +133,7 @@ static fsdpck_status match_offsets(const dcp_match *m, const dcp_chunk_list *lis
                !dcp_size_equal(m->m, chunks[slots[at]]->offsets_at, e->offsets_at))
             at = (at + 1) & (nslots - 1);
         if (slots[at] == DCP_NONE)
-            m->b->stray_blobs++;
+            m->room->stray_blobs++;
         else if (matched[slots[at]] == DCP_NONE)
             matched[slots[at]] = group[i];
         else if (dcp_chunk_has_elements(m->m, chunks[slots[at]]))
@@ -160,8 +170,8 @@ fsdpck_status dcp_match_chunks(const dcp_match *m, uint32_t *group, uint32_t cou
                                fsdpck_error *err)
 {
     const dcp_chunk_list *list = VEC_AT(&m->m->lists, dcp_chunk_list, m->list);
-    m->b->matched.count = 0;
-    uint32_t *matched = vec_push_n(&m->b->matched, list->count, err);
+    m->room->matched.count = 0;
+    uint32_t *matched = vec_push_n(&m->room->matched, list->count, err);
     if (matched == NULL)
         return FSDPCK_LIMIT;
     memset(matched, 0xFF, list->count * sizeof *matched);

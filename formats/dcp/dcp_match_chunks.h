@@ -5,16 +5,27 @@
 
 #include "formats/dcp/dcp_catalogue.h"
 
+/* Of one thread. */
+typedef struct dcp_match_room {
+    vec matched;          /* uint32_t: the entry of each chunk of a tensor, or DCP_NONE */
+    vec slots;            /* uint32_t: hash over chunks */
+    uint64_t stray_blobs; /* blobs that belong to no chunk */
+} dcp_match_room;
+
+void dcp_match_room_init(dcp_match_room *room, budget *owner);
+void dcp_match_room_release(dcp_match_room *room);
+
 /* A tensor with at least one chunk. */
 typedef struct dcp_match {
-    dcp_builder *b;
+    const dcp_builder *b;
     const dcp_metadata *m;
     uint32_t fqn;
     uint32_t list; /* of its chunks, in m->lists */
+    dcp_match_room *room;
 } dcp_match;
 
-/* `group`: the entries under the tensor's name, which are reordered. Afterwards b->matched has the
- * entry of each chunk, or DCP_NONE. CHUNK-OVERLAP, KEY-DUP. */
+/* Fills room->matched. `group`: the entries under the tensor's name, which are reordered.
+ * CHUNK-OVERLAP, KEY-DUP. */
 fsdpck_status dcp_match_chunks(const dcp_match *m, uint32_t *group, uint32_t count,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 

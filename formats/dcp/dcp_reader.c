@@ -290,6 +290,8 @@ static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **se
     RETURN_IF(dcp_folder_new(req, cat, &d, err));
     dcp_builder_init(&b, cat, &d->names);
     b.keep_leftovers = req->keep_flat_shards;
+    b.nthreads = req->nthreads;
+    b.cancel = req->cancel;
     const fsdpck_status st = fill(d, req, &b, err);
     dcp_builder_release(&b);
     if (st != FSDPCK_OK) {

@@ -197,26 +197,64 @@ static void put_box(const catalogue *c, const cat_tensor *t, uint64_t dims_at,
     }
 }
 
+static fsdpck_status add_chunks(catalogue *c, uint32_t tensor, uint32_t n, cat_new_chunks *made,
+                                fsdpck_error *err)
+{
+    cat_tensor *t = catalogue_tensor(c, tensor);
+    vec *dims = t->wide_dims ? &c->dims64 : &c->dims32;
+    const uint64_t ndims = 2 * (uint64_t)t->ndim * n;
+    if (n > CHUNK_LIMIT - c->chunks.count)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
+    RETURN_IF(vec_reserve(dims, ndims, err));
+    RETURN_IF(vec_reserve(&c->chunks, n, err));
+    *made = (cat_new_chunks){.tensor = tensor, .first = c->chunks.count, .dims_at = dims->count};
+    dims->count += ndims;
+    c->chunks.count += n;
+    t->nchunks += n;
+    return FSDPCK_OK;
+}
+
+/* The box was checked. */
+static void put_chunk(const catalogue *c, const cat_new_chunks *of, uint32_t i,
+                      const uint64_t *offsets, const uint64_t *sizes, bool empty,
+                      const cat_chunk *proto)
+{
+    const cat_tensor *t = catalogue_tensor(c, of->tensor);
+    cat_chunk *chunk = catalogue_chunk(c, of->first + i);
+    *chunk = *proto;
+    chunk->tensor = of->tensor;
+    chunk->dims_at = of->dims_at + 2 * (uint64_t)t->ndim * i;
+    if (empty)
+        chunk->place = LOCATION_EMPTY;
+    put_box(c, t, chunk->dims_at, offsets, sizes);
+}
+
 static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
                                const uint64_t *sizes, const cat_chunk *proto, fsdpck_error *err)
 {
+    cat_new_chunks made;
     bool empty;
-    if (c->chunks.count >= CHUNK_LIMIT)
-        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
     RETURN_IF(check_box(c, tensor, offsets, sizes, &empty, err));
-    cat_tensor *t = catalogue_tensor(c, tensor);
-    vec *dims = t->wide_dims ? &c->dims64 : &c->dims32;
-    const uint64_t dims_at = dims->count;
-    if (vec_push_n(dims, 2 * (size_t)t->ndim, err) == NULL)
-        return FSDPCK_LIMIT;
-    put_box(c, t, dims_at, offsets, sizes);
-    cat_chunk made = *proto;
-    made.tensor = tensor;
-    made.dims_at = dims_at;
-    if (empty)
-        made.place = LOCATION_EMPTY;
-    RETURN_IF(vec_add(&c->chunks, &made, err));
-    t->nchunks++;
+    RETURN_IF(add_chunks(c, tensor, 1, &made, err));
+    put_chunk(c, &made, 0, offsets, sizes, empty, proto);
+    return FSDPCK_OK;
+}
+
+fsdpck_status catalogue_add_chunks(catalogue *c, uint32_t tensor, uint32_t n, cat_new_chunks *made,
+                                   fsdpck_error *err)
+{
+    if (c->sealed)
+        return error_sealed(err);
+    return add_chunks(c, tensor, n, made, err);
+}
+
+fsdpck_status catalogue_put_chunk(catalogue *c, const cat_new_chunks *of, uint32_t i,
+                                  const uint64_t *offsets, const uint64_t *sizes,
+                                  const cat_chunk *proto, fsdpck_error *err)
+{
+    bool empty;
+    RETURN_IF(check_box(c, of->tensor, offsets, sizes, &empty, err));
+    put_chunk(c, of, i, offsets, sizes, empty, proto);
     return FSDPCK_OK;
 }
 

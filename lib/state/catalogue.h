@@ -198,18 +198,18 @@ typedef struct catalogue {
     strtab paths;   /* of the files */
     strtab folders; /* that contain them */
     vec files;      /* cat_file */
-    vec tensors; /* cat_tensor */
-    vec chunks;  /* cat_chunk */
-    vec objects; /* cat_object */
-    vec shapes;  /* uint64_t */
-    vec dims32;  /* chunk dims: offsets then sizes, uint32_t */
+    vec tensors;    /* cat_tensor */
+    vec chunks;     /* cat_chunk */
+    vec objects;    /* cat_object */
+    vec shapes;     /* uint64_t */
+    vec dims32;     /* chunk dims: offsets then sizes, uint32_t */
     vec dims64;
     vec meshes;      /* mesh */
     vec specs;       /* cat_spec */
     value_pool pool; /* paths, object contents, root */
     value root;      /* nested state with TENSOR leaves where the file has one (.pt), else None */
     value like;      /* without root: has its containers, leaves mean nothing (pt-ranks); or None */
-    vec by_name; /* uint32_t, by name id: its tensor, after seal */
+    vec by_name;     /* uint32_t, by name id: its tensor, after seal */
     cat_origin origin;
     vec passed_over; /* cat_skipped: not part of this catalogue */
     int sealed;
@@ -232,6 +232,18 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
 fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
                                   const uint64_t *sizes, const cat_chunk *proto,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The same in two steps: `n` chunks of a tensor, then chunk `i` of them. Each must be put before it
+ * is read; different chunks may be put in different threads. */
+typedef struct cat_new_chunks {
+    uint32_t tensor;
+    uint64_t first, dims_at;
+} cat_new_chunks;
+fsdpck_status catalogue_add_chunks(catalogue *c, uint32_t tensor, uint32_t n, cat_new_chunks *made,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status catalogue_put_chunk(catalogue *c, const cat_new_chunks *of, uint32_t i,
+                                  const uint64_t *offsets, const uint64_t *sizes,
+                                  const cat_chunk *proto, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
                                    uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -283,14 +295,23 @@ size_t catalogue_tensor_count(const catalogue *c);
 size_t catalogue_object_count(const catalogue *c);
 size_t catalogue_file_count(const catalogue *c);
 uint64_t catalogue_chunk_count(const catalogue *c);
-cat_tensor *catalogue_tensor(const catalogue *c, size_t i);
+static inline cat_tensor *catalogue_tensor(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->tensors, cat_tensor, i);
+}
 cat_object *catalogue_object(const catalogue *c, size_t i);
-cat_file *catalogue_file(const catalogue *c, size_t i);
+static inline cat_file *catalogue_file(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->files, cat_file, i);
+}
 /* Whether a file has this path; whether a file is in this folder, or in one below. */
 bool catalogue_has_file(const catalogue *c, const char *path);
 bool catalogue_has_folder(const catalogue *c, const char *path);
 bool catalogue_has_path(const catalogue *c, const char *path); /* either */
-cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i);
+static inline cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i)
+{
+    return VEC_AT(&c->chunks, cat_chunk, i);
+}
 /* Borrowed; NUL-terminated, but may contain NUL: use the length to compare names. */
 const char *catalogue_name(const catalogue *c, uint32_t name_id);
 size_t catalogue_name_nbytes(const catalogue *c, uint32_t name_id);

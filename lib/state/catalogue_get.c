@@ -23,24 +23,9 @@ uint64_t catalogue_chunk_count(const catalogue *c)
     return c->chunks.count;
 }
 
-cat_tensor *catalogue_tensor(const catalogue *c, size_t i)
-{
-    return VEC_AT(&c->tensors, cat_tensor, i);
-}
-
 cat_object *catalogue_object(const catalogue *c, size_t i)
 {
     return VEC_AT(&c->objects, cat_object, i);
-}
-
-cat_file *catalogue_file(const catalogue *c, size_t i)
-{
-    return VEC_AT(&c->files, cat_file, i);
-}
-
-cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i)
-{
-    return VEC_AT(&c->chunks, cat_chunk, i);
 }
 
 const char *catalogue_name(const catalogue *c, uint32_t name_id)

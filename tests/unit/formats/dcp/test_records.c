@@ -122,6 +122,52 @@ Test(join, blob_without_a_chunk_is_counted)
     release();
 }
 
+/* Enough chunks for several threads. */
+static void generate_many(unsigned nthreads)
+{
+    dcp_pickle spec = small;
+    spec.ntensors = 8;
+    spec.nranks = 8192;
+    generate(&spec);
+    r.builder.nthreads = nthreads;
+}
+
+Test(join, threads_do_not_matter)
+{
+    for (unsigned nthreads = 1; nthreads <= 4; nthreads += 3) {
+        generate_many(nthreads);
+        cr_assert_str_eq(built(800), "", "%s", r.err.message);
+        cr_assert_eq(catalogue_chunk_count(&r.cat), 8 * 8192);
+        cr_assert_eq(r.builder.stray_blobs, 0);
+        for (uint64_t i = 0; i < 8 * 8192; i++) {
+            const cat_chunk *c = catalogue_chunk(&r.cat, i);
+            uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+            catalogue_chunk_box(&r.cat, i, offsets, sizes);
+            cr_assert_eq(c->tensor, i / 8192);
+            cr_assert_eq(c->rank, i % 8192);
+            cr_assert_eq(offsets[0], 2 * (i % 8192));
+            cr_assert_eq(sizes[0], 2);
+            cr_assert_eq(c->offset_bytes, c->tensor * 100);
+        }
+        release();
+    }
+}
+
+Test(join, threads_report_the_first_failure)
+{
+    for (unsigned nthreads = 1; nthreads <= 4; nthreads += 3) {
+        generate_many(nthreads);
+        entry(8 * 8191 + 2)->paired = 0; /* the last chunk of tensor 2 */
+        entry(5)->paired = 0;            /* the first one of tensor 5 */
+        VEC_AT(&r.m.tensors, dcp_tensor, 6)->properties = DCP_NONE;
+        cr_assert_str_eq(built(800), "DCP-ORPHAN", "%s", r.err.message);
+        cr_assert_str_eq(r.err.tensor,
+                         strtab_text(&r.names.fqns, VEC_AT(&r.m.items, dcp_item, 2)->fqn));
+        cr_assert_not_null(strstr(r.err.expected, "(16382, 0)"), "%s", r.err.expected);
+        release();
+    }
+}
+
 Test(join, one_chunk_named_twice)
 {
     generate(&small);
