@@ -56,8 +56,8 @@ typedef struct fsdpck_layout_info {
     uint64_t rank_nbytes_total;                /* over all ranks, replicas counted */
     uint64_t empty_pieces;                     /* shards without elements */
     uint64_t padding_nbytes;                   /* that FSDP adds in memory, over all ranks */
-    /* Training memory of the rank that holds most, in bytes, padding included: parameters as stored,
-     * gradients of the same size, optimizer state. Model part only. */
+    /* Training memory of the rank that holds most, in bytes: parameters as stored and gradients of the same
+     * size, both with padding, and optimizer state, which has none. Model part only. */
     uint64_t param_nbytes, grad_nbytes, adam_nbytes;
     uint64_t replicated; /* tensors that every rank holds whole */
     /* 1: the source has no optimizer state with parameter names: floating tensors count as trained by
@@ -88,7 +88,8 @@ typedef struct fsdpck_layout_shard {
     size_t struct_nbytes;
     uint64_t offsets[64], sizes[64]; /* ndim of each, in elements */
     uint64_t nbytes;                 /* without padding */
-    uint64_t padding_nelems;         /* FSDP adds these in memory, up to the first shard's size */
+    uint64_t
+        padding_nelems; /* FSDP adds these in memory, up to the first shard's size; 0 for optimizer state */
 } fsdpck_layout_shard;
 
 /* Totals of one rank. */

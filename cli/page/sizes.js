@@ -13,7 +13,7 @@ const SIZES = {
         ['bytes_summed', 'bytes compared with checksums', 'part of the bytes read for which the files record a checksum']],
     diff: [['bytes_compared', 'tensors compared', 'each counted once, in the dtype of A'],
         ['bytes_read', 'bytes read', 'from A and B together; small pieces are read with the bytes between them, so this can exceed twice the tensors']],
-    layout: [['bytes', 'tensors', 'each counted once, as if it were whole'], ['padding_bytes', 'padding', 'on all ranks together: memory without content, which makes shards equally large'],
+    layout: [['bytes', 'tensors', 'each counted once, as if it were whole'], ['padding_bytes', 'padding', 'on all ranks together: memory without content, which makes shards of parameters equally large'],
         ['tied_bytes', 'tied names', 'further names of tensors that are counted already']],
     write: [['in_bytes', 'tensors in the source', 'each counted once, as if it were whole'], ['left_out_bytes', 'left out', 'part of them that is not in the output'],
         ['tied_dropped_bytes', 'tied names omitted', 'further names of tensors that are in the output'], ['out_bytes', 'tensors in the output', 'each counted once'],

@@ -39,7 +39,7 @@ const MEANINGS = {
     'objects': 'data that are not tensors, such as the step, learning rates and the state of the data loader',
     'optimizer state': 'numbers that the optimizer keeps for each parameter, such as the two moments of Adam',
     'other': 'neither model nor optimizer, such as the step and the data loader',
-    'padding': 'memory without content, besides the bytes that a rank holds: it makes all shards of a tensor as large as the first',
+    'padding': 'memory without content, besides the bytes that a rank holds: it makes all shards of a parameter and of its gradient as large as the first; optimizer state has none',
     'part': 'model, optimizer or other; all stands for all of them',
     'projection': 'how much of the tensor of the other folder is in this one: 1 if it is unchanged, 0 if nothing is left',
     'ranks': 'processes of a training run, usually one GPU each',

@@ -145,7 +145,7 @@ void fsdpck_layout_get_shard(const fsdpck_layout *l, uint64_t index, uint64_t ra
     /* Every kind of piece was made once already, so none can fail here. */
     fsdpck_layout_shard all = {0};
     if (index < catalogue_tensor_count(&l->run.to.cat) && rank < l->totals.world_size &&
-        rank_shard(&l->run.to, index, rank, &all, NULL) != FSDPCK_OK)
+        rank_shard(&l->run.to, &l->run.src->parts, index, rank, &all, NULL) != FSDPCK_OK)
         all = (fsdpck_layout_shard){0};
     struct_copy_out(piece, &all, sizeof all);
 }

@@ -42,9 +42,16 @@ static void first_along_fsdp(const mesh *m, uint64_t *coord)
     }
 }
 
-fsdpck_status rank_shard(const target *to, uint64_t index, uint64_t rank, fsdpck_layout_shard *out,
-                         fsdpck_error *err)
+static checkpoint_part part_of(const target *to, const checkpoint_parts *parts, uint64_t index)
 {
+    const uint32_t from = *VEC_AT(&to->from, uint32_t, index);
+    return from < parts->tensor_count ? (checkpoint_part)parts->tensor_part[from] : PART_OTHER;
+}
+
+fsdpck_status rank_shard(const target *to, const checkpoint_parts *parts, uint64_t index,
+                         uint64_t rank, fsdpck_layout_shard *out, fsdpck_error *err)
+{
+    const bool is_padded = part_of(to, parts, index) != PART_OPTIMIZER;
     const cat_tensor *t = catalogue_tensor(&to->cat, index);
     const uint64_t *shape = catalogue_shape(&to->cat, index);
     const cat_spec *spec = catalogue_spec(&to->cat, index);
@@ -61,7 +68,7 @@ fsdpck_status rank_shard(const target *to, uint64_t index, uint64_t rank, fsdpck
                             sizes, err));
         const uint64_t full = box_nelems(sizes, t->ndim);
         const uint64_t own = box_nelems(out->sizes, t->ndim);
-        out->padding_nelems = full > own ? full - own : 0;
+        out->padding_nelems = is_padded && full > own ? full - own : 0;
     }
     out->nbytes = box_nelems(out->sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
     return FSDPCK_OK;
@@ -72,9 +79,10 @@ static kind_key key_of(const target *to, const checkpoint_parts *parts,
 {
     const cat_tensor *t = catalogue_tensor(&to->cat, i);
     const uint32_t from = *VEC_AT(&to->from, uint32_t, i);
-    const bool is_model = from < parts->tensor_count && parts->tensor_part[from] == PART_MODEL;
+    const checkpoint_part part = part_of(to, parts, i);
+    const bool is_model = part == PART_MODEL;
     const dtype_info *d = dtype_get((dtype)t->dtype);
-    kind_key key = {.spec = t->spec, .dtype = t->dtype, .ndim = t->ndim, .part = is_model};
+    kind_key key = {.spec = t->spec, .dtype = t->dtype, .ndim = t->ndim, .part = (uint8_t)part};
     memcpy(key.shape, catalogue_shape(&to->cat, i), t->ndim * sizeof(uint64_t));
     key.trains = is_model && d->kind == DTYPE_IS_FLOAT;
     if (known->known) {
@@ -119,7 +127,7 @@ static fsdpck_status find_kinds(rank_totals *s, const target *to, const checkpoi
             if (st != FSDPCK_OK)
                 goto out;
             *added = (kind){.first = i,
-                            .is_model = key.part,
+                            .is_model = key.part == PART_MODEL,
                             .trains = key.trains,
                             .state_itemsize_nbytes = key.state_itemsize_nbytes,
                             .state_more_nbytes = key.state_more_nbytes};
@@ -131,7 +139,8 @@ out:
     return st;
 }
 
-static fsdpck_status count_kind(rank_totals *s, const target *to, const kind *k, fsdpck_error *err)
+static fsdpck_status count_kind(rank_totals *s, const target *to, const checkpoint_parts *parts,
+                                const kind *k, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(&to->cat, k->first);
     const dtype_info *d = dtype_get((dtype)t->dtype);
@@ -139,7 +148,7 @@ static fsdpck_status count_kind(rank_totals *s, const target *to, const kind *k,
     for (uint64_t r = 0; r < s->world_size; r++) {
         fsdpck_layout_rank *sum = &s->ranks[r];
         fsdpck_layout_shard piece;
-        RETURN_IF(rank_shard(to, k->first, r, &piece, err));
+        RETURN_IF(rank_shard(to, parts, k->first, r, &piece, err));
         const uint64_t padding = piece.padding_nelems * d->itemsize_bytes;
         sum->tensors += k->count;
         sum->nbytes += k->count * piece.nbytes;
@@ -149,7 +158,7 @@ static fsdpck_status count_kind(rank_totals *s, const target *to, const kind *k,
         if (k->is_model)
             sum->param_nbytes += k->count * (piece.nbytes + padding);
         if (k->trains) {
-            const uint64_t nelems = (piece.nbytes + padding) / d->itemsize_bytes;
+            const uint64_t nelems = piece.nbytes / d->itemsize_bytes;
             sum->grad_nbytes += k->count * (piece.nbytes + padding);
             sum->adam_nbytes +=
                 k->count * (nelems * k->state_itemsize_nbytes + k->state_more_nbytes);
@@ -202,7 +211,7 @@ fsdpck_status rank_totals_make(rank_totals *s, const target *to, const checkpoin
         st = find_kinds(s, to, parts, t, ties_once, &kinds, err);
     for (size_t i = 0; st == FSDPCK_OK && i < kinds.count; i++) {
         const kind *k = VEC_AT(&kinds, const kind, i);
-        st = count_kind(s, to, k, err);
+        st = count_kind(s, to, parts, k, err);
         s->replicated += is_replicated(to, k->first) ? k->count : 0;
     }
     vec_release(&kinds);

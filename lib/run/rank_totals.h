@@ -38,8 +38,10 @@ fsdpck_status rank_totals_make(rank_totals *s, const target *to, const checkpoin
 void rank_totals_release(rank_totals *s);
 
 /* The shard of target tensor `index` on `rank`, and the padding that FSDP adds in memory: it fills
- * the sharded dim up to the size of the first shard along the FSDP mesh dims. */
-fsdpck_status rank_shard(const target *to, uint64_t index, uint64_t rank, fsdpck_layout_shard *out,
+ * the sharded dim up to the size of the first shard along the FSDP mesh dims. Optimizer state has none: torch
+ * makes it as large as the shard without padding (torch 2.15, zeros_like of the DTensor). */
+fsdpck_status rank_shard(const target *to, const checkpoint_parts *parts, uint64_t index,
+                         uint64_t rank, fsdpck_layout_shard *out,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -284,6 +284,46 @@ def case_layout_fully_shard_tp(setting):
     check(placements["9.column.weight"] == ("R", "SS0/2", "S0"), "HSDP and TP: %s" % placements)
 
 
+def rank_padding(folder, rows):
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.fsdp import fully_shard
+    widths = (3, *rows)
+    model = torch.nn.Sequential(*(torch.nn.Linear(a, b, bias=False) for a, b in zip(widths, rows)))
+    for layer in model:  # one buffer of gradients each
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    pads = {"parameters": 0, "gradients": 0, "state": 0}
+    for parameter in model.parameters():
+        for key, tensors in (("parameters", [parameter]), ("gradients", [parameter.grad]),
+                             ("state", [optimizer.state[parameter][slot] for slot in ("exp_avg", "exp_avg_sq")])):
+            held = [tensor.to_local() for tensor in tensors]
+            pads[key] += sum(tensor.untyped_storage().nbytes() - tensor.nbytes for tensor in held)
+    with open(os.path.join(folder, "padding%d" % dist.get_rank()), "w") as f:
+        json.dump(pads, f)
+    states = get_state_dict(model, optimizer)
+    dcp.save({"model": states[0], "optim": states[1]}, checkpoint_id=os.path.join(folder, "dcp"))
+
+
+@case(first=(2, 8))
+def case_layout_padding(setting):
+    """The padding is what torch allocates for parameters beyond their shards; optimizer state has none."""
+    from process_group import run_ranks
+    for ranks, rows in ((4, (5, 8, 1)), (3, (7, 3))):
+        folder = setting.path("padding%d" % ranks)
+        os.mkdir(folder)
+        run_ranks(ranks, rank_padding, folder, rows)
+        pads = [json.load(open(os.path.join(folder, "padding%d" % rank))) for rank in range(ranks)]
+        pad = {key: sum(one[key] for one in pads) for key in pads[0]}
+        check(pad["state"] == 0 and pad["parameters"] == pad["gradients"] > 0, "torch pads %s" % pad)
+        found = json.loads(setting.run("layout", "--json", "--world-size", ranks, os.path.join(folder, "dcp")).stdout)["counts"]["padding_bytes"]
+        check(found == pad["parameters"], "%d bytes of padding, torch %d" % (found, pad["parameters"]))
+
+
 def rank_experts(folder, shapes):
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
