@@ -248,6 +248,33 @@ static void object_differs(match_state *s, size_t input, const char *name, size_
                    template_of(s)->path, s->m->inputs[input]->path);
 }
 
+/* Whether an object has the names of parameters that the state has by number: "param_groups.0.param_names", beside
+ * "param_groups.0.params" of numbers. */
+static fsdpck_status names_numbers(match_state *s, const strtab *objects, const vec *object_of,
+                                   const char *name, size_t nbytes, bool *names, fsdpck_error *err)
+{
+    static const char key[] = ".param_names";
+    const catalogue *cat = &template_of(s)->cat;
+    const char *end = memchr(name, '\n', nbytes);
+    const size_t length = end == NULL ? nbytes : (size_t)(end - name);
+    *names = false;
+    if (!text_ends_with(name, length, key))
+        return FSDPCK_OK;
+    s->name.nbytes = 0;
+    text_printf(&s->name, "%.*s.params%.*s", (int)(length - strlen(key)), name,
+                (int)(nbytes - length), name + length);
+    RETURN_IF(text_check(&s->name, err));
+    const uint32_t k = strtab_find(objects, s->name.text, s->name.nbytes);
+    if (k == STRTAB_NONE)
+        return FSDPCK_OK;
+    const value params = catalogue_object(cat, *VEC_AT(object_of, const uint32_t, k))->content;
+    const value_kind kind = value_kind_of(params);
+    *names = (kind == VALUE_LIST || kind == VALUE_TUPLE) && value_count(&cat->pool, params) > 0 &&
+             value_kind_of(value_item(&cat->pool, params, 0)) == VALUE_INT;
+    return FSDPCK_OK;
+}
+
+/* With trusts_objects, only names that the numbers of parameters stand for. */
 static fsdpck_status match_objects(match_state *s, size_t input, const strtab *mine,
                                    const vec *mine_of, fsdpck_error *err)
 {
@@ -265,7 +292,11 @@ static fsdpck_status match_objects(match_state *s, size_t input, const strtab *m
         const char *name = strtab_text(mine, i);
         const size_t nbytes = strtab_nbytes(mine, i);
         const uint32_t k = strtab_find(&theirs, name, nbytes);
-        bool equal = false;
+        bool equal = false, is_compared = true;
+        if (s->m->trusts_objects)
+            st = names_numbers(s, mine, mine_of, name, nbytes, &is_compared, err);
+        if (st != FSDPCK_OK || !is_compared || (s->m->trusts_objects && k == STRTAB_NONE))
+            continue;
         if (k != STRTAB_NONE)
             st = compare_object(s, input, *VEC_AT(mine_of, const uint32_t, i),
                                 *VEC_AT(&theirs_of, const uint32_t, k), numbers, &equal, err);
@@ -273,7 +304,7 @@ static fsdpck_status match_objects(match_state *s, size_t input, const strtab *m
             object_differs(s, input, name, nbytes,
                            k == STRTAB_NONE ? "is in only one of" : "differs between");
     }
-    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&theirs); i++)
+    for (uint32_t i = 0; st == FSDPCK_OK && !s->m->trusts_objects && i < strtab_count(&theirs); i++)
         if (strtab_find(mine, strtab_text(&theirs, i), strtab_nbytes(&theirs, i)) == STRTAB_NONE)
             object_differs(s, input, strtab_text(&theirs, i), strtab_nbytes(&theirs, i),
                            "is in only one of");
@@ -284,7 +315,6 @@ static fsdpck_status match_objects(match_state *s, size_t input, const strtab *m
     return st;
 }
 
-/* With trusts_objects, only names are compared with --keys and --exclude. */
 static fsdpck_status match_all_objects(match_state *s, fsdpck_error *err)
 {
     budget *owner = &s->m->inputs[s->m->shape]->metadata;
@@ -293,7 +323,7 @@ static fsdpck_status match_all_objects(match_state *s, fsdpck_error *err)
     strtab_init(&names, owner);
     fsdpck_status st = list_objects(s, s->m->shape, &names, &object_of, err);
     for (size_t i = 0; st == FSDPCK_OK && i < s->m->count; i++)
-        if (i != s->m->shape && !s->m->trusts_objects)
+        if (i != s->m->shape)
             st = match_objects(s, i, &names, &object_of, err);
     strtab_release(&names);
     vec_release(&object_of);
@@ -309,7 +339,11 @@ static fsdpck_status fail_different(const match_state *s, fsdpck_error *err)
                      ("the inputs have %" PRIu64 " difference%s: %s", s->differences,
                       s->differences == 1 ? "" : "s", s->first.text),
                      (expected, "the same names, shapes, dtypes and objects in all inputs"),
-                     (next, "omit tensors with --exclude; for objects name the input to take them "
+                     (next, "%s",
+                      s->m->trusts_objects
+                          ? "omit tensors with --exclude; average optimizer state by the names of "
+                            "its parameters: --optim-keys name"
+                          : "omit tensors with --exclude; for objects name the input to take them "
                             "from: --objects-from N"));
 }
 

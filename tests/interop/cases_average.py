@@ -332,6 +332,29 @@ def case_average_optimizer(setting):
 
 
 @case(first=(2, 15))
+def case_average_optimizer_order(setting):
+    """State by number of optimizers that received their parameters in different orders is averaged by name or not at all."""
+    orders, states = (["a", "b", "c"], ["c", "a", "b"], ["a", "b", "c"]), []
+    for at, order in enumerate(orders):
+        model = torch.nn.ModuleDict({name: torch.nn.Linear(6, 6, bias=False) for name in "abc"})
+        optimizer = torch.optim.AdamW([("%s.weight" % name, model[name].weight) for name in order])
+        sum(model[name](torch.randn(4, 6)).square().sum() for name in order).backward()
+        optimizer.step()
+        states.append({"%s.weight" % name: optimizer.state[model[name].weight]["exp_avg"] for name in order})
+        torch.save({"model": model.state_dict(), "optim": optimizer.state_dict()}, setting.path("%d.pt" % at))
+    one, other, same = (setting.path("%d.pt" % at) for at in range(3))
+    options = ("--part", "all", "--objects-from", 1)
+    done = setting.run("average", one, other, setting.path("no.pt"), *options, expected=BAD_INPUT)
+    check("param_names" in done.stderr and "--optim-keys name" in done.stderr, done.stderr)
+    setting.run("average", one, other, setting.path("names.pt"), *options, "--optim-keys", "name")
+    setting.run("average", one, same, setting.path("numbers.pt"), *options)
+    names, numbers = (load_pt(setting.path(name + ".pt"))["optim"]["state"] for name in ("names", "numbers"))
+    for at, name in enumerate(states[0]):
+        check(torch.equal(names[name]["exp_avg"], (states[0][name] + states[1][name]) / 2), name)
+        check(torch.equal(numbers[at]["exp_avg"], (states[0][name] + states[2][name]) / 2), "%d" % at)
+
+
+@case(first=(2, 15))
 def case_average_ema(setting):
     """The moving averages that torchtitan keeps in the state of its optimizer."""
     states = [{k: v for k, v in make_state(i).items() if v.is_floating_point()} for i in range(2)]
