@@ -34,11 +34,14 @@ enum { STACKS_MAX = 8 };
 
 typedef struct layer_word {
     const char *type, *word;
+    bool has_stacks; /* an encoder's and a decoder's */
 } layer_word;
 
 static const layer_word words[] = {
-#define LAYERS(type, word) {type, word},
+#define LAYERS(type, word) {type, word, false},
+#define STACKS(type, word) {type, word, true},
 #include "open/layer_words.def"
+#undef STACKS
 #undef LAYERS
 };
 
@@ -47,6 +50,14 @@ static bool is_known_type(const char *type)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(words[i].type, type) == 0)
             return true;
+    return false;
+}
+
+static bool has_stacks(const char *type)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].type, type) == 0)
+            return words[i].has_stacks;
     return false;
 }
 
@@ -305,7 +316,7 @@ static bool has_layers(const catalogue *c, const char *type)
 void layer_gaps_warn_none(const model_config *config, const logger *log)
 {
     const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
-    if (is_known_type(config->model_type) && layers > 1)
+    if (is_known_type(config->model_type) && !has_stacks(config->model_type) && layers > 1)
         log_warn(log, FSDPCK_FINDING_EXPORT_KEYS,
                  "check that weights and config.json are of one model",
                  "the weights have none of the %" PRIu64
@@ -341,6 +352,18 @@ static fsdpck_status read_stack(gap_search *s, const char *prefix, fsdpck_error 
     return FSDPCK_OK;
 }
 
+/* The number of layers of an encoder or a decoder beside another stack; 0: not known. */
+static uint64_t count_stated(const gap_search *s)
+{
+    const uint64_t *numbers = s->config->numbers;
+    const size_t n = strlen(s->prefix);
+    if (!has_stacks(s->config->model_type))
+        return 0;
+    return text_ends_with(s->prefix, n, "encoder.layers.")   ? numbers[MODEL_ENCODER_LAYERS]
+           : text_ends_with(s->prefix, n, "decoder.layers.") ? numbers[MODEL_DECODER_LAYERS]
+                                                             : 0;
+}
+
 /* is_main: the stack whose layers config.json counts. Of others that are not known, layers with the same names are judged. */
 static void search_stack(gap_search *s, bool is_main)
 {
@@ -352,7 +375,9 @@ static void search_stack(gap_search *s, bool is_main)
     const uint64_t own = shared < layers ? layers - shared : layers;
     if (s->tensors.count == 0)
         return;
-    const uint64_t end = tensor_at(s, s->tensors.count - 1)->layer + 1;
+    uint64_t end = tensor_at(s, s->tensors.count - 1)->layer + 1;
+    if (count_stated(s) > end)
+        end = count_stated(s);
     if (is_main && (is_known || is_usual)) {
         compare_layers(s, 0, own, is_known);
         compare_layers(s, own, layers, is_known);
@@ -377,7 +402,8 @@ static fsdpck_status search(gap_search *s, fsdpck_error *err)
     for (uint32_t i = 0; i < count && count <= STACKS_MAX; i++) {
         const char *prefix = strtab_text(&s->stacks, i);
         RETURN_IF(read_stack(s, prefix, err));
-        search_stack(s, has_usual ? strcmp(prefix, layers_prefix) == 0 : count == 1);
+        search_stack(s, !has_stacks(s->config->model_type) &&
+                            (has_usual ? strcmp(prefix, layers_prefix) == 0 : count == 1));
     }
     if (s->lost > 0)
         log_warn(s->log, FSDPCK_FINDING_EXPORT_KEYS,
@@ -392,7 +418,7 @@ fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, co
                               fsdpck_error *err)
 {
     gap_search s = {.c = c, .config = config, .log = log, .tensors = VEC_OF(layer_tensor, NULL)};
-    if (config->numbers[MODEL_HIDDEN_LAYERS] == 0)
+    if (config->numbers[MODEL_HIDDEN_LAYERS] == 0 && !has_stacks(config->model_type))
         return FSDPCK_OK;
     if (is_known_type(config->model_type) && !has_layers(c, config->model_type)) {
         layer_gaps_warn_none(config, log);

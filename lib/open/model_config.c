@@ -42,6 +42,8 @@ static const char *const number_keys[MODEL_NUMBERS][NUMBER_KEYS_MAX] = {
     [MODEL_HIDDEN_SIZE] = {"hidden_size", "n_embd", "d_model", "dim"},
     [MODEL_HIDDEN_LAYERS] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
     [MODEL_KV_SHARED_LAYERS] = {"num_kv_shared_layers"},
+    [MODEL_ENCODER_LAYERS] = {"encoder_layers"},
+    [MODEL_DECODER_LAYERS] = {"decoder_layers"},
 };
 
 /* The place of a key among those of a number, NUMBER_KEYS_MAX if it is none of them. */

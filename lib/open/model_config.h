@@ -23,6 +23,8 @@ typedef enum model_number {
     MODEL_HIDDEN_SIZE,
     MODEL_HIDDEN_LAYERS,
     MODEL_KV_SHARED_LAYERS, /* the last ones use keys and values of others, and have no weights for them */
+    MODEL_ENCODER_LAYERS,
+    MODEL_DECODER_LAYERS,
     MODEL_NUMBERS
 } model_number;
 

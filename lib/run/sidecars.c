@@ -368,7 +368,7 @@ void sidecars_get_library(const sidecars *s, bool *found, bool *of_diffusers)
     if (f == NULL)
         return;
     const fsdpck_status st = f->text != NULL
-                                 ? model_config_read_text(f->text, strlen(f->text), &config, NULL)
+                                 ? model_config_read_text(f->text, (size_t)f->nbytes, &config, NULL)
                                  : model_config_read(&s->dir, &config, NULL);
     *of_diffusers = st == FSDPCK_OK && config.has_class_name && config.has_diffusers_version;
     model_config_release(&config);

@@ -105,7 +105,8 @@ def case_lost_layers_of_transformers(setting):
     sizes = {"num_hidden_layers": 4, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 32}
     configs = [library.GPT2Config(n_layer=4, n_embd=16, n_head=2, vocab_size=32), library.BloomConfig(n_layer=4, n_head=2, hidden_size=16, vocab_size=32),
                library.OPTConfig(ffn_dim=32, word_embed_proj_dim=16, **sizes), library.GPTNeoXConfig(**sizes), library.BertConfig(**sizes),
-               library.ViTConfig(image_size=16, patch_size=8, **sizes), library.MambaConfig(state_size=4, **sizes)]
+               library.ViTConfig(image_size=16, patch_size=8, **sizes), library.MambaConfig(state_size=4, **sizes),
+               library.BartConfig(vocab_size=32, d_model=16, encoder_layers=4, decoder_layers=4, encoder_attention_heads=2, decoder_attention_heads=2)]
     for config in configs:
         folder = setting.path(config.model_type)
         library.AutoModel.from_config(config).save_pretrained(folder)
