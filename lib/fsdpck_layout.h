@@ -88,8 +88,9 @@ typedef struct fsdpck_layout_shard {
     size_t struct_nbytes;
     uint64_t offsets[64], sizes[64]; /* ndim of each, in elements */
     uint64_t nbytes;                 /* without padding */
-    uint64_t
-        padding_nelems; /* FSDP adds these in memory, up to the first shard's size; 0 for optimizer state */
+    /* In memory FSDP2 makes the shard of a parameter as large as the first one, and its gradient likewise; 0
+     * for optimizer state, which torch makes without padding (zeros_like of the DTensor, torch 2.15). */
+    uint64_t padding_nelems;
 } fsdpck_layout_shard;
 
 /* Totals of one rank. */

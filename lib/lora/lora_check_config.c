@@ -131,12 +131,12 @@ static fsdpck_status check_tokens(const config_check *s, fsdpck_error *err)
     for (uint32_t i = 0; s->has_tokens && i < strtab_count(names); i++) {
         const char *name = strtab_text(names, i);
         if (!lora_is_head(name, strtab_nbytes(names, i)) && !has_tokens_of(s, name))
-            LORA_REPORT(s->of, err, LORA_PAIR,
-                        ("trainable_token_indices names '%s', for which the adapter has no rows",
-                         name),
-                        (tensor, name),
-                        (next, "save the adapter again, or give the config of this training with "
-                               "--adapter-config"));
+            LORA_REPORT(
+                s->of, err, LORA_PAIR,
+                ("trainable_token_indices names '%s', for which the adapter has no rows", name),
+                (tensor, name),
+                (next, "save the adapter again, or give the config of this training with "
+                       "--adapter-config"));
     }
     return FSDPCK_OK;
 }

@@ -30,7 +30,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.model_key = c->parts.model_key;
     all.part_rule = c->parts.rule;
     all.step = o->step;
-    all.step_source = o->step < 0            ? ""
+    all.step_source = o->step < 0           ? ""
                       : o->step_is_recorded ? "state in the files"
                                             : "name of the folder";
     all.world_size = o->world_size;
@@ -213,12 +213,12 @@ static void print_copies(uint64_t copies, text_buf *out)
 
 /* The number of ranks, if the tensor has too few rows for all of them: those without a row stored no chunk. 0: not
  * known, or each rank has a chunk. */
-static uint64_t ranks_with_empty(const fsdpck_checkpoint *c, const uint64_t *shape,
-                                 const grid *g, uint64_t pieces)
+static uint64_t ranks_with_empty(const fsdpck_checkpoint *c, const uint64_t *shape, const grid *g,
+                                 uint64_t pieces)
 {
     const uint64_t ranks = c->cat.origin.world_size > 0 ? (uint64_t)c->cat.origin.world_size : 0;
-    const bool is_one_dim = c->mesh != NULL && strchr(c->mesh, '=') != NULL &&
-                            strchr(c->mesh, ',') == NULL;
+    const bool is_one_dim =
+        c->mesh != NULL && strchr(c->mesh, '=') != NULL && strchr(c->mesh, ',') == NULL;
     unsigned dim = 0;
     if (!is_one_dim || g->empty > 0 || g->full != pieces || pieces >= ranks || pieces < 2)
         return 0;

@@ -116,8 +116,7 @@ static fsdpck_status count_other(models *m, uint32_t tensor)
     const char *rest = dot + 1;
     const size_t nbytes = catalogue_name_nbytes(c, t->name) - (size_t)(rest - name);
     const size_t key = key_nbytes(rest, nbytes);
-    if (!is_in_model(m, rest, nbytes, tensor) &&
-        !is_in_model(m, rest + key, nbytes - key, tensor))
+    if (!is_in_model(m, rest, nbytes, tensor) && !is_in_model(m, rest + key, nbytes - key, tensor))
         return FSDPCK_OK;
     RETURN_IF(strtab_intern(&m->kinds, name, (size_t)(dot - name), &kind, NULL));
     if (kind < KINDS_MAX)

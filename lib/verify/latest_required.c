@@ -165,11 +165,11 @@ static fsdpck_status check_trainer(const probe_input *in, fsdpck_error *err)
         (!probe_has_entry(in, "optimizer.pt") && !probe_has_entry(in, "scheduler.pt") &&
          !is_step_name(in->path)))
         return FSDPCK_OK;
-    return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE, ("step of transformers lacks '%s'", last),
-                     (path, in->path),
-                     (expected, "'%s', which is written last; the step is not loaded without it", last),
-                     (next, "use an older checkpoint, or copy the file from where it was written; to "
-                            "accept a step without it, give latest --allow-missing-state"));
+    return FAIL_WITH(
+        err, BADINPUT, SAVE_INCOMPLETE, ("step of transformers lacks '%s'", last), (path, in->path),
+        (expected, "'%s', which is written last; the step is not loaded without it", last),
+        (next, "use an older checkpoint, or copy the file from where it was written; to "
+               "accept a step without it, give latest --allow-missing-state"));
 }
 
 /* ---- PEFT ---- */

@@ -147,9 +147,9 @@ static int part_of(const fsdpck_verify *v, const fsdpck_error *what)
     for (size_t i = 0; what->path[0] != '\0' && fsdpck_get_state_file(v->src, i, &f); i++)
         if (strcmp(f.path, what->path) == 0)
             return f.kind == FSDPCK_STATE_OPTIMIZER ? FSDPCK_PART_OPTIMIZER : -1;
-    const uint32_t tensor = what->tensor[0] == '\0' ? CAT_NONE
-                                                    : catalogue_find(&v->src->cat, what->tensor,
-                                                                     strlen(what->tensor));
+    const uint32_t tensor = what->tensor[0] == '\0'
+                                ? CAT_NONE
+                                : catalogue_find(&v->src->cat, what->tensor, strlen(what->tensor));
     return tensor < v->src->parts.tensor_count ? (int)v->src->parts.tensor_part[tensor] : -1;
 }
 

@@ -77,8 +77,7 @@ Test(getters, of_a_diff_and_a_verification)
     cr_assert_gt(compared.tensors_compared, 0);
     cr_assert_eq(fsdpck_diff_get_compared(d, 0, &first), 1);
     cr_assert_gt(first.name_nbytes, 0);
-    EXPECT_ZEROS(fsdpck_diff_row,
-                 fsdpck_diff_get_compared(d, compared.tensors_compared, &got));
+    EXPECT_ZEROS(fsdpck_diff_row, fsdpck_diff_get_compared(d, compared.tensors_compared, &got));
     cr_assert_eq(fsdpck_verify_new(ctx, path, NULL, &v, NULL), FSDPCK_OK);
     fsdpck_verify_get_info(v, &info);
     EXPECT_ZEROS(fsdpck_finding, fsdpck_verify_get_finding(v, info.listed, &got));
