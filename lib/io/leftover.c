@@ -183,7 +183,8 @@ static fsdpck_status fill(const folder *dir, leftover *l, const struct stat *st,
     l->is_recent = l->holder == LEFTOVER_FREE && age < NEW_NS;
     if (l->is_recent)
         l->holder = LEFTOVER_UNKNOWN;
-    l->is_foreign = (st->st_uid != geteuid() && geteuid() != 0) ||
+    /* root is no exception: a run of another user may still need it. */
+    l->is_foreign = st->st_uid != geteuid() ||
                     (l->kind == LEFTOVER_JOURNAL && !journal_is(dir, l->name));
     return FSDPCK_OK;
 }
