@@ -45,20 +45,24 @@ static const layer_word words[] = {
 #undef LAYERS
 };
 
-static bool is_known_type(const char *type)
+/* The first row of a type, or NULL. */
+static const layer_word *find_type(const char *type)
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(words[i].type, type) == 0)
-            return true;
-    return false;
+            return &words[i];
+    return NULL;
+}
+
+static bool is_known_type(const char *type)
+{
+    return find_type(type) != NULL;
 }
 
 static bool has_stacks(const char *type)
 {
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i].type, type) == 0)
-            return words[i].has_stacks;
-    return false;
+    const layer_word *row = find_type(type);
+    return row != NULL && row->has_stacks;
 }
 
 static bool is_layer_word(const char *part, size_t length)
