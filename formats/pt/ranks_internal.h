@@ -40,6 +40,7 @@
 
 #include "formats/common/pt_flatten.h"
 #include "formats/torch_folder/torch_folder.h"
+#include "state/meta_params.h"
 
 /* --- names --- */
 
@@ -234,8 +235,7 @@ typedef struct ranks_conflict {
 typedef struct ranks_meta {
     uint32_t family; /* index of the family in the list */
     uint64_t world;  /* 0: the folder has no such files */
-    /* Of params.json; 0: unknown. */
-    uint64_t heads, kv_heads, head_dim;
+    meta_params params;
 } ranks_meta;
 
 /* The merged containers of all files: ranks_frame.h. */
