@@ -233,6 +233,15 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, bool ta
     return st;
 }
 
+/* Warnings of verify about data. Those of files beside it have been printed. */
+static void warn_as_verify(const fsdpck_context *ctx, const fsdpck_error *what)
+{
+    const bool has_tensor = what->tensor[0] != '\0';
+    if (what->finding == FSDPCK_FINDING_RANK_DIFFER && what->path[0] != '\0')
+        log_warn(&ctx->log, what->finding, what->next, "'%s': %s%s%s%s", what->path, what->message,
+                 has_tensor ? ": '" : "", what->tensor, has_tensor ? "'" : "");
+}
+
 /* The other levels, as verify checks them: the first error that no option settles. */
 static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
                                      const fsdpck_latest_options *o, fsdpck_error *err)
@@ -249,9 +258,12 @@ static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
     with.threads = o->open == NULL ? 0 : o->open->threads;
     RETURN_IF(fsdpck_verify_new(ctx, path, &with, &v, err));
     fsdpck_verify_get_info(v, &info);
-    for (uint64_t i = 0; st == FSDPCK_OK && i < info.errors && i < info.listed; i++) {
+    for (uint64_t i = 0; st == FSDPCK_OK && i < info.errors + info.warnings && i < info.listed;
+         i++) {
         fsdpck_verify_get_finding(v, i, &f);
-        if (is_doubt(f.what) || f.what->status != FSDPCK_BADINPUT)
+        if (i >= info.errors)
+            warn_as_verify(ctx, f.what);
+        if (i >= info.errors || is_doubt(f.what) || f.what->status != FSDPCK_BADINPUT)
             continue;
         st = f.what->status;
         if (err != NULL)
