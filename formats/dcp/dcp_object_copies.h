@@ -1,4 +1,4 @@
-/* dcp_object_copies.h: objects of which each rank wrote its own, as in saves without collectives. Those of one save are
+/* dcp_object_copies.h: objects that each rank wrote for itself, as in saves without collectives. Those of one save are
  * equal, but for state that is each rank's own by its nature (formats/common/own_state.h).
  */
 #ifndef FSDPCK_DCP_OBJECT_COPIES_H
