@@ -295,6 +295,8 @@ size_t catalogue_tensor_count(const catalogue *c);
 size_t catalogue_object_count(const catalogue *c);
 size_t catalogue_file_count(const catalogue *c);
 uint64_t catalogue_chunk_count(const catalogue *c);
+/* How many of nthreads are worth starting for one pass over all chunks; at least 1. */
+unsigned catalogue_threads(const catalogue *c, unsigned nthreads);
 static inline cat_tensor *catalogue_tensor(const catalogue *c, size_t i)
 {
     return VEC_AT(&c->tensors, cat_tensor, i);
