@@ -27,7 +27,8 @@ void dcp_find_joined(const dcp_builder *b, const dcp_metadata *m, const uint8_t 
 
     memset(joined, b->has_lower_ranks, nfqns);
     /* fsdpck keeps the order of its input, whichever ranks it writes. */
-    if (b->has_lower_ranks || m->is_by_fsdpck || !find_ranks(b->cat, holds, &first, &last) || first == last)
+    if (b->has_lower_ranks || m->is_by_fsdpck || !find_ranks(b->cat, holds, &first, &last) ||
+        first == last)
         return;
     for (size_t f = 0; f < nfqns; f++)
         has_order = has_order || saved_at[f] > 0;

@@ -211,7 +211,7 @@ typedef struct catalogue {
     value like;      /* without root: has its containers, leaves mean nothing (pt-ranks); or None */
     vec by_name;     /* uint32_t, by name id: its tensor, after seal */
     cat_origin origin;
-    vec passed_over; /* cat_skipped: not part of this catalogue */
+    vec passed_over;      /* cat_skipped: not part of this catalogue */
     uint32_t last_tensor; /* of the last chunk, until it is sealed */
     bool ungrouped;       /* until it is sealed: a tensor's chunks do not all follow one another */
     int sealed;
