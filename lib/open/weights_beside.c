@@ -183,18 +183,22 @@ static void open_component(beside_search *s, const char *path, fsdpck_error *wha
         fsdpck_error_init(what);
 }
 
-/* What torch.save or safetensors may have written, except a trainer's state and further models of its run. */
-static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
+bool weights_beside_has_name(const char *name)
 {
     static const char *const suffixes[] = {".pt",          ".pth",     ".bin",   ".ckpt",
                                            ".safetensors", ".pth.tar", ".pt.tar"};
     bool has_suffix = false, known;
-    path_kind kind;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
-    return has_suffix && entry[0] != '.' && !checkpoint_is_weights_name(entry) &&
-           !format_is_rank_file(entry, &known) && !trainer_state_has_name(entry) &&
-           !numbered_file_is_model(entry) && strncmp(entry, "adapter_", 8) != 0 &&
+        has_suffix = has_suffix || text_ends_with(name, strlen(name), suffixes[i]);
+    return has_suffix && name[0] != '.' && !format_is_rank_file(name, &known) &&
+           !trainer_state_has_name(name) && !numbered_file_is_model(name) &&
+           !text_begins(name, "adapter_");
+}
+
+static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
+{
+    path_kind kind;
+    return weights_beside_has_name(entry) && !checkpoint_is_weights_name(entry) &&
            !weights_beside_is_read(read, entry) &&
            path_probe(&c->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
