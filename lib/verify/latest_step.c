@@ -203,7 +203,7 @@ static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_sta
 /* More files beside an optimizer's are no models. */
 enum { MODELS_MAX = 32 };
 
-/* One file; what cannot be read, or has no model, does not count. */
+/* One file. It does not count if it is unreadable, or has no model. */
 static fsdpck_status add_model(fsdpck_context *ctx, const latest_step *c, const char *name,
                                const fsdpck_latest_options *o, resume_state *state,
                                fsdpck_error *err)
