@@ -30,8 +30,8 @@
  *     step_manifest.c     checkpoint_manifest.json of VeOmni
  *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
- *     weight_sizes.c      weights without elements, sizes that contradict config.json
- *     lost_weights.c      folders whose model is lost; lost_beside.c: others beside; layer_gaps.c: tensors that layers lack
+ *     weight_sizes.c      weights without elements, sizes that contradict config.json; weights_names.c: names of their files
+ *     lost_weights.c      folders whose model is lost; lost_beside.c: others beside; layer_*.c: tensors that layers lack
  *     shard_gaps.c        the only shard that is left; unfinished_files.c: incomplete downloads and outputs
  *     model_parallel_files.c other files of model-parallel ranks
  *     state_files.c       files of a trainer's state beside the weights, for callers; other_files.c: all others

@@ -1,6 +1,5 @@
 #include "open/weights_beside.h"
 
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,50 +17,6 @@ enum { OPENED_MAX = 32, NAME_NBYTES_MAX = 256 };
 static bool is_safetensors(const char *name)
 {
     return strstr(name, ".safetensors") != NULL;
-}
-
-static bool matches_any(const char *const *globs, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (fnmatch(globs[i], name, 0) == 0)
-            return true;
-    return false;
-}
-
-/* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
-bool checkpoint_is_weights_name(const char *name)
-{
-    static const char *const globs[] = {"model.safetensors",
-                                        "model.safetensors.index.json",
-                                        "model.pt",
-                                        "model.pth",
-                                        "model.bin",
-                                        "model.ckpt",
-                                        "pytorch_model.bin",
-                                        "pytorch_model.pt",
-                                        "pytorch_model.pth",
-                                        "pytorch_model_fsdp.bin",
-                                        "pytorch_model-*-of-*.bin",
-                                        "model-*-of-*.safetensors",
-                                        "shard-*-model-*-of-*.safetensors",
-                                        "diffusion_pytorch_model*.bin",
-                                        "diffusion_pytorch_model*.safetensors",
-                                        "consolidated*.pth",
-                                        "consolidated*.safetensors",
-                                        "mp_rank_*.pt"};
-    return matches_any(globs, sizeof globs / sizeof *globs, name);
-}
-
-/* What torch.save writes for a rank, under any name, except the state of random generators and
- * optimizers, which often lies beside exported weights. */
-bool checkpoint_is_rank_name(const char *name)
-{
-    static const char *const others[] = {
-        "*rng*",    "random*",     "*optim*",        "sched*",         "*lr_sched*", "scaler*",
-        "adapter*", "*tokenizer*", "trainer_state*", "training_args*", "dataloader*"};
-    bool known;
-    return format_is_rank_file(name, &known) &&
-           (known || !matches_any(others, sizeof others / sizeof *others, name));
 }
 
 bool weights_beside_is_read(const catalogue *read, const char *entry)
@@ -183,18 +138,22 @@ static void open_component(beside_search *s, const char *path, fsdpck_error *wha
         fsdpck_error_init(what);
 }
 
-/* What torch.save or safetensors may have written, except a trainer's state and further models of its run. */
-static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
+bool weights_beside_has_name(const char *name)
 {
     static const char *const suffixes[] = {".pt",          ".pth",     ".bin",   ".ckpt",
                                            ".safetensors", ".pth.tar", ".pt.tar"};
     bool has_suffix = false, known;
-    path_kind kind;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
-    return has_suffix && entry[0] != '.' && !checkpoint_is_weights_name(entry) &&
-           !format_is_rank_file(entry, &known) && !trainer_state_has_name(entry) &&
-           !numbered_file_is_model(entry) && strncmp(entry, "adapter_", 8) != 0 &&
+        has_suffix = has_suffix || text_ends_with(name, strlen(name), suffixes[i]);
+    return has_suffix && name[0] != '.' && !format_is_rank_file(name, &known) &&
+           !trainer_state_has_name(name) && !numbered_file_is_model(name) &&
+           !text_begins(name, "adapter_");
+}
+
+static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
+{
+    path_kind kind;
+    return weights_beside_has_name(entry) && !checkpoint_is_weights_name(entry) &&
            !weights_beside_is_read(read, entry) &&
            path_probe(&c->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
