@@ -192,8 +192,11 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
     r->writer = &digest_writer;
     r->bare_optimizer = true;
     r->attributes = true;
+    const fsdpck_checkpoint *other = src == d->a.src ? d->b.src : d->a.src;
     r->names_objects = r->opt.select.objects != FSDPCK_OBJECTS_DROP;
-    r->may_be_empty = diff_may_be_empty(o, src, src == d->a.src ? d->b.src : d->a.src, part);
+    r->may_be_empty = diff_may_be_empty(o, src, other, part);
+    if (part != FSDPCK_PART_ALL)
+        r->key_beside = checkpoint_parts_outer_key(&other->parts, (checkpoint_part)part);
     r->opt.select.part = part;
     r->opt.output.direct = FSDPCK_OFF;
     if (part == FSDPCK_PART_ALL && r->opt.select.clean_names == FSDPCK_AUTO)
