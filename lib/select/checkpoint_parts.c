@@ -416,13 +416,6 @@ fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts,
     return st;
 }
 
-/* Whether the dotted text ends with the word. */
-static bool text_is_last_word(const char *text, size_t nbytes, const char *word)
-{
-    const size_t n = strlen(word);
-    return text_ends_with(text, nbytes, word) && (nbytes == n || text[nbytes - n - 1] == '.');
-}
-
 const char *checkpoint_parts_outer_key(const checkpoint_parts *parts, checkpoint_part part)
 {
     const bool has_key = parts->model_depth > 0 || parts->has_flat_key;
