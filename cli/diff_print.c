@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "diff_stat.h"
+#include "html_option.h"
 #include "report.h"
 #include "warnings.h"
 
@@ -386,6 +387,8 @@ int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
     fsdpck_diff_get_info(d, &k);
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
     json_report out;
+    if (html_option_wants_verdict(c))
+        print_totals(c, d, &k);
     json_writer *const w =
         report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", s->of_a);
     put_findings(w, d, k.rows);
