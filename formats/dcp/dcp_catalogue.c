@@ -28,6 +28,7 @@ typedef struct join {
     size_t nfqns;
     uint32_t *starts; /* nfqns + 1: entries of FQN f are order[starts[f]..starts[f + 1]) */
     uint32_t *order;
+    uint8_t *holds;     /* files with entries */
     uint8_t *seen;      /* FQNs that are items */
     value *paths;       /* of each FQN, None if absent from planner_data */
     value *shapes;      /* of each FQN: dcp_flattened.h */
@@ -114,6 +115,30 @@ static fsdpck_status add_files(const join *j, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Counts the entries of each FQN into starts; finds the ends of all blobs, including those of no
+ * tensor or object. */
+static fsdpck_status count_entries(join *j, fsdpck_error *err)
+{
+    const size_t nfiles = catalogue_file_count(j->b->cat);
+    const dcp_entry *entries = j->m->entries.items;
+    vec *all_ends = &j->b->ends;
+
+    if (nfiles > all_ends->count && vec_push_n(all_ends, nfiles - all_ends->count, err) == NULL)
+        return FSDPCK_LIMIT;
+    uint64_t *ends = all_ends->items;
+    for (size_t i = 0, n = j->m->entries.count; i < n; i++) {
+        const dcp_entry *e = &entries[i];
+        uint64_t end;
+        if (!e->paired)
+            continue;
+        j->starts[e->fqn]++;
+        j->holds[e->file] = 1;
+        if (checked_add(e->offset_bytes, e->nbytes, &end) && end > ends[e->file])
+            ends[e->file] = end;
+    }
+    return FSDPCK_OK;
+}
+
 /* Entries of storage_data grouped by FQN, each group in the order of the file. */
 static fsdpck_status group_entries(join *j, fsdpck_error *err)
 {
@@ -122,11 +147,10 @@ static fsdpck_status group_entries(join *j, fsdpck_error *err)
 
     j->starts = budget_alloc(j->m->owner, (j->nfqns + 1) * sizeof *j->starts, err);
     j->order = budget_alloc(j->m->owner, count * sizeof *j->order, err);
-    if (j->starts == NULL || j->order == NULL)
+    j->holds = budget_alloc(j->m->owner, catalogue_file_count(j->b->cat), err);
+    if (j->starts == NULL || j->order == NULL || j->holds == NULL)
         return FSDPCK_LIMIT;
-    for (size_t i = 0; i < count; i++)
-        if (entries[i].paired)
-            j->starts[entries[i].fqn]++;
+    RETURN_IF(count_entries(j, err));
     uint32_t end = 0;
     for (size_t f = 0; f <= j->nfqns; f++) {
         end += f < j->nfqns ? j->starts[f] : 0;
@@ -331,23 +355,6 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
     return st == FSDPCK_OK ? dcp_note_unlisted(j->b, j->m, j->seen, err) : st;
 }
 
-/* For all blobs, including those of no tensor or object. */
-static fsdpck_status note_ends(join *j, fsdpck_error *err)
-{
-    vec *ends = &j->b->ends;
-    const size_t nfiles = catalogue_file_count(j->b->cat);
-
-    if (nfiles > ends->count && vec_push_n(ends, nfiles - ends->count, err) == NULL)
-        return FSDPCK_LIMIT;
-    for (size_t i = 0; i < j->m->entries.count; i++) {
-        const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, i);
-        uint64_t *end = VEC_AT(ends, uint64_t, e->file), sum;
-        if (e->paired && checked_add(e->offset_bytes, e->nbytes, &sum) && sum > *end)
-            *end = sum;
-    }
-    return FSDPCK_OK;
-}
-
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_error *err)
 {
     join j = {.b = b,
@@ -367,13 +374,12 @@ fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_erro
     if (j.joined == NULL)
         goto out;
     GOTO_IF(add_files(&j, err), out);
-    GOTO_IF(note_ends(&j, err), out);
     GOTO_IF(group_entries(&j, err), out);
     GOTO_IF(collect_paths(&j, err), out);
     j.shapes = budget_alloc(m->owner, j.nfqns * sizeof *j.shapes, err);
     GOTO_IF(j.shapes == NULL ? FSDPCK_LIMIT : FSDPCK_OK, out);
     dcp_flattened_collect(&b->cat->pool, m->mcore, &b->names->fqns, j.shapes);
-    dcp_find_joined(b, m, j.saved_at, j.nfqns, j.joined);
+    dcp_find_joined(b, m, j.holds, j.saved_at, j.nfqns, j.joined);
     st = join_items(&j, err);
 out:
     vec_release(&j.joins);
@@ -381,6 +387,7 @@ out:
     budget_free(m->owner, j.joined, j.nfqns);
     budget_free(m->owner, j.starts, (j.nfqns + 1) * sizeof *j.starts);
     budget_free(m->owner, j.order, m->entries.count * sizeof *j.order);
+    budget_free(m->owner, j.holds, catalogue_file_count(b->cat));
     budget_free(m->owner, j.shapes, j.nfqns * sizeof *j.shapes);
     budget_free(m->owner, j.paths, j.nfqns * sizeof *j.paths);
     budget_free(m->owner, j.saved_at, j.nfqns * sizeof *j.saved_at);

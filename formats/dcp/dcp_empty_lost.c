@@ -9,16 +9,18 @@
 
 #define FILES_NAMED 8u
 
-/* By file; a file that is `needed` was checked with its blobs. */
+/* By file: its shards without elements. */
 typedef struct empty_file {
-    uint64_t end_bytes; /* of its last empty shard */
-    uint64_t lost;      /* empty shards outside the file */
-    uint8_t needed;
+    uint64_t end_bytes; /* of the last one */
+    uint64_t lost;      /* those outside the file */
 } empty_file;
 
-static bool has_empty_blob(const cat_chunk *c)
+static bool holds_empty(const dcp_folder *d)
 {
-    return c->place == LOCATION_EMPTY && c->file != CAT_NONE;
+    for (size_t i = 0; i < d->uses.count; i++)
+        if ((*VEC_AT(&d->uses, const uint8_t, i) & DCP_USE_EMPTY) != 0)
+            return true;
+    return false;
 }
 
 static void count_lost(const dcp_folder *d, empty_file *files)
@@ -27,24 +29,15 @@ static void count_lost(const dcp_folder *d, empty_file *files)
     for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
         const cat_chunk *c = catalogue_chunk(cat, i);
         uint64_t end;
-        if (c->file == CAT_NONE)
+        if (c->place != LOCATION_EMPTY || c->file == CAT_NONE)
             continue;
         empty_file *f = &files[c->file];
-        if (!has_empty_blob(c)) {
-            f->needed = 1;
-            continue;
-        }
         if (c->nbytes > 0 && checked_add(c->offset_bytes, c->nbytes, &end) &&
             end > catalogue_file(cat, c->file)->nbytes) {
             f->lost++;
             f->end_bytes = end > f->end_bytes ? end : f->end_bytes;
         }
     }
-    for (size_t i = 0; i < catalogue_object_count(cat); i++)
-        if (catalogue_object(cat, i)->file != CAT_NONE)
-            files[catalogue_object(cat, i)->file].needed = 1;
-    for (size_t i = 0; i < d->repeats.count; i++)
-        files[VEC_AT(&d->repeats, const dcp_repeat, i)->file].needed = 1;
 }
 
 /* Appends the file to `names` if it, or its end, is missing. */
@@ -55,7 +48,8 @@ static fsdpck_status see_file(const dcp_folder *d, uint32_t file_id, const empty
     const char *name = catalogue_name(d->cat, catalogue_file(d->cat, file_id)->path);
     path_kind kind = PATH_FILE;
 
-    if (nbytes == 0 && f->needed == 0)
+    /* A file that is needed was checked with what it holds. */
+    if (nbytes == 0 && (*VEC_AT(&d->uses, const uint8_t, file_id) & DCP_USE_NEEDED) == 0)
         RETURN_IF(path_probe(&d->dir, name, &kind, NULL, err));
     if (kind != PATH_ABSENT && f->lost == 0)
         return FSDPCK_OK;
@@ -79,7 +73,8 @@ fsdpck_status dcp_warn_of_empty_lost(dcp_folder *d, fsdpck_error *err)
 
     if (files == NULL)
         return FSDPCK_LIMIT;
-    count_lost(d, files);
+    if (holds_empty(d))
+        count_lost(d, files);
     for (uint32_t i = 0; i < nfiles && st == FSDPCK_OK; i++)
         st = see_file(d, i, &files[i], &lost, &names, err);
     if (st == FSDPCK_OK && lost > 0)

@@ -40,17 +40,30 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     return FSDPCK_OK;
 }
 
-static void mark_needed(const dcp_folder *d, const catalogue *cat, dcp_file_state *states)
+/* One pass over the chunks, for all later questions about what a file holds. */
+static fsdpck_status find_uses(dcp_folder *d, const catalogue *cat, dcp_file_state *states,
+                               fsdpck_error *err)
 {
-    for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
+    const size_t nfiles = catalogue_file_count(cat);
+    d->uses.count = 0;
+    uint8_t *uses = vec_push_n(&d->uses, nfiles, err);
+    if (uses == NULL)
+        return FSDPCK_LIMIT;
+    memset(uses, 0, nfiles);
+    for (uint64_t i = 0, n = catalogue_chunk_count(cat); i < n; i++) {
         const cat_chunk *c = catalogue_chunk(cat, i);
         if (c->place != LOCATION_EMPTY)
-            states[c->file].needed = 1;
+            uses[c->file] |= DCP_USE_NEEDED;
+        else if (c->file != CAT_NONE)
+            uses[c->file] |= DCP_USE_EMPTY;
     }
     for (size_t i = 0; i < catalogue_object_count(cat); i++)
-        states[catalogue_object(cat, i)->file].needed = 1;
+        uses[catalogue_object(cat, i)->file] |= DCP_USE_NEEDED;
     for (size_t i = 0; i < d->repeats.count; i++)
-        states[dcp_repeat_at(d, i)->file].needed = 1;
+        uses[dcp_repeat_at(d, i)->file] |= DCP_USE_NEEDED;
+    for (size_t i = 0; i < nfiles; i++)
+        states[i].needed = (uses[i] & DCP_USE_NEEDED) != 0;
+    return FSDPCK_OK;
 }
 
 /* --- ends --- */
@@ -159,7 +172,7 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
         budget_free(d->owner, states, nfiles * sizeof *states);
         return FSDPCK_LIMIT;
     }
-    mark_needed(d, cat, states);
+    GOTO_IF(find_uses(d, cat, states, err), out);
     for (size_t i = 0; i < nfiles; i++) {
         uint32_t index;
         GOTO_IF(

@@ -17,7 +17,7 @@ void dcp_folder_free(void *self)
         dcp_st_stream_free(*VEC_AT(&d->streams, dcp_st_stream *, i));
     VEC_RELEASE_ALL(&d->streams, &d->inside, &d->flat_boxes);
     strtab_release(&d->item_tensor_names);
-    VEC_RELEASE_ALL(&d->repeats, &d->ends);
+    VEC_RELEASE_ALL(&d->repeats, &d->ends, &d->uses);
     if (d->has_names)
         dcp_names_release(&d->names);
     if (d->has_lock)
@@ -45,6 +45,7 @@ fsdpck_status dcp_folder_new(const open_request *req, catalogue *cat, dcp_folder
     d->streams = VEC_OF(dcp_st_stream *, req->metadata);
     d->repeats = VEC_OF(dcp_repeat, req->metadata);
     d->ends = VEC_OF(uint64_t, req->metadata);
+    d->uses = VEC_OF(uint8_t, req->metadata);
     d->flat_boxes = VEC_OF(dcp_flat_box, req->metadata);
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_names = true;

@@ -28,6 +28,9 @@ typedef struct dcp_marks {
     int64_t world_size;    /* -1: unknown */
 } dcp_marks;
 
+/* What a file holds: a shard with elements or an object; a shard without elements. */
+enum { DCP_USE_NEEDED = 1, DCP_USE_EMPTY = 2 };
+
 typedef struct dcp_folder {
     folder dir;
     file_set blobs;     /* indices are the catalogue's */
@@ -38,6 +41,7 @@ typedef struct dcp_folder {
     catalogue *cat;           /* borrowed */
     vec repeats;              /* dcp_repeat, sorted by object */
     vec ends;                 /* uint64_t, by file: end of the last blob in the metadata */
+    vec uses;                 /* uint8_t, by file: DCP_USE_... */
     vec inside;               /* dcp_item_tensor: tensors inside byte items */
     vec flat_boxes;           /* dcp_flat_box: of chunks of flattened blobs */
     strtab item_tensor_names; /* of those with their own name */

@@ -9,8 +9,9 @@
 
 #include "formats/dcp/dcp_catalogue.h"
 
-/* Fills joined[fqn]. saved_at: positions in planner_data, from 1; 0 where it lacks the name. */
-void dcp_find_joined(const dcp_builder *b, const dcp_metadata *m, const uint32_t *saved_at,
-                     size_t nfqns, uint8_t *joined);
+/* Fills joined[fqn]. holds: by file, whether it has an entry. saved_at: positions in planner_data,
+ * from 1; 0 where it lacks the name. */
+void dcp_find_joined(const dcp_builder *b, const dcp_metadata *m, const uint8_t *holds,
+                     const uint32_t *saved_at, size_t nfqns, uint8_t *joined);
 
 #endif

@@ -110,7 +110,7 @@ static fsdpck_status check_suspect_tensor(doubt *x, uint32_t tensor, bool *wrong
     const cat_tensor *t = catalogue_tensor(x->d->cat, tensor);
     *wrong = false;
     if (t->nchunks < 2 || t->ndim == 0 || t->flags & CAT_TENSOR_IN_OBJECT ||
-        dcp_tensor_is_flattened(x->d->cat, tensor))
+        (x->d->flat_boxes.count > 0 && dcp_tensor_is_flattened(x->d->cat, tensor)))
         return FSDPCK_OK;
     const unsigned dim = uneven_dim(x->d->cat, t);
     if (dim == NDIM_MAX || !is_new(x, catalogue_shape(x->d->cat, tensor)[dim]))

@@ -103,34 +103,64 @@ static void speak_for(two_dims *m, uint64_t fsdp, uint64_t tp)
     m->tp = tp;
 }
 
+/* The shapes of all tensors, each a pass over its chunks. */
+typedef struct cut_shapes {
+    const catalogue *cat;
+    cut_shape *of; /* by tensor */
+} cut_shapes;
+
+/* Whether its counts tell of a mesh. */
+static bool is_even(const cut_shape *c)
+{
+    return c->nboxes >= 2 && !c->any_empty && c->even;
+}
+
+static fsdpck_status find_shape(void *ctx, unsigned worker, uint64_t tensor, fsdpck_error *err)
+{
+    const cut_shapes *s = ctx;
+    cut_shape *c = &s->of[tensor];
+    (void)worker;
+    look_at(s->cat, (uint32_t)tensor, c);
+    return is_even(c) ? count_cuts(s->cat, (uint32_t)tensor, c, err) : FSDPCK_OK;
+}
+
 /* Tensors cut on two dims show both numbers. Otherwise a tensor with fewer shards than ranks, but
  * rows for all ranks, is whole on each TP rank. */
-static fsdpck_status infer_mesh(const dcp_folder *d, two_dims *found, fsdpck_error *err)
+static two_dims mesh_of(const cut_shapes *s, uint64_t nranks)
 {
-    const catalogue *cat = d->cat;
-    const uint64_t nranks = d->marks.world_size > 0 ? (uint64_t)d->marks.world_size : 0;
     two_dims grid = {0}, rows = {0};
 
-    for (uint32_t i = 0; i < catalogue_tensor_count(cat); i++) {
-        cut_shape c;
-        look_at(cat, i, &c);
-        if (c.nboxes < 2 || c.any_empty || !c.even)
+    for (uint32_t i = 0; i < catalogue_tensor_count(s->cat); i++) {
+        const cut_shape *c = &s->of[i];
+        if (!is_even(c) || c->counts[0] < 2)
             continue;
-        RETURN_IF(count_cuts(cat, i, &c, err));
-        if (c.counts[0] < 2)
-            continue;
-        const uint64_t n = catalogue_shape(cat, i)[0];
-        if (c.ncut_dims == 2 && c.counts[0] * c.counts[1] == c.nboxes)
-            speak_for(&grid, c.counts[0], c.counts[1]);
-        else if (c.ncut_dims == 1 && nranks > c.nboxes && nranks % c.nboxes == 0 &&
-                 c.rows != n / nranks + (n % nranks != 0))
-            speak_for(&rows, c.nboxes, nranks / c.nboxes);
+        const uint64_t n = catalogue_shape(s->cat, i)[0];
+        if (c->ncut_dims == 2 && c->counts[0] * c->counts[1] == c->nboxes)
+            speak_for(&grid, c->counts[0], c->counts[1]);
+        else if (c->ncut_dims == 1 && nranks > c->nboxes && nranks % c->nboxes == 0 &&
+                 c->rows != n / nranks + (n % nranks != 0))
+            speak_for(&rows, c->nboxes, nranks / c->nboxes);
     }
-    *found = grid.tp != 0 ? grid : rows;
-    if (found->clash || found->fsdp * found->tp > MESH_RANKS_MAX ||
-        (nranks != 0 && found->fsdp * found->tp != nranks))
-        *found = (two_dims){0};
-    return FSDPCK_OK;
+    two_dims found = grid.tp != 0 ? grid : rows;
+    if (found.clash || found.fsdp * found.tp > MESH_RANKS_MAX ||
+        (nranks != 0 && found.fsdp * found.tp != nranks))
+        found = (two_dims){0};
+    return found;
+}
+
+static fsdpck_status infer_mesh(const dcp_folder *d, const open_request *req, two_dims *found,
+                                fsdpck_error *err)
+{
+    const size_t count = catalogue_tensor_count(d->cat);
+    const unsigned nthreads = catalogue_threads(d->cat, req->nthreads);
+    cut_shapes s = {.cat = d->cat, .of = budget_alloc(d->owner, count * sizeof *s.of, err)};
+    if (s.of == NULL)
+        return FSDPCK_LIMIT;
+    const fsdpck_status st = pool_run(nthreads, count, find_shape, &s, req->cancel, err);
+    if (st == FSDPCK_OK)
+        *found = mesh_of(&s, d->marks.world_size > 0 ? (uint64_t)d->marks.world_size : 0);
+    budget_free(d->owner, s.of, count * sizeof *s.of);
+    return st;
 }
 
 /* --- tensors that may be wrong --- */
@@ -341,7 +371,7 @@ fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_err
                             "--assume fsdp2-tp-2.3 does not fit this checkpoint",
                             "torch 2.3 or 2.4 did not write it: omit the option", err)
                    : FSDPCK_OK;
-    RETURN_IF(infer_mesh(d, &m, err));
+    RETURN_IF(infer_mesh(d, req, &m, err));
     if (m.tp < 2)
         return req->assume_tp_first
                    ? refuse(FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,

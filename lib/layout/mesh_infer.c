@@ -207,20 +207,26 @@ static fsdpck_status make_pattern(explain *x, const catalogue *c, size_t tensor,
     return FSDPCK_OK;
 }
 
-fsdpck_status mesh_infer_add(explain *x, const catalogue *c, size_t tensor, fsdpck_error *err)
+static bool has_boxes(const catalogue *c, size_t tensor)
+{
+    return catalogue_tensor(c, tensor)->nchunks > 0 && catalogue_tensor_nelems(c, tensor) > 0;
+}
+
+/* d: of its boxes. */
+static fsdpck_status add_digest(explain *x, const catalogue *c, size_t tensor, const digest *d,
+                                fsdpck_error *err)
 {
     const size_t known = x->patterns.count;
     uint32_t id;
     while (x->by_tensor.count <= tensor) {
         RETURN_IF(vec_add(&x->by_tensor, &(uint32_t){STRTAB_NONE}, err));
     }
-    const cat_tensor *t = catalogue_tensor(c, tensor);
-    if (t->nchunks == 0 || catalogue_tensor_nelems(c, tensor) == 0)
+    if (!has_boxes(c, tensor))
         return FSDPCK_OK;
-    const digest d = digest_boxes(x, c, tensor);
-    RETURN_IF(strtab_intern(&x->digests, (const char *)&d, sizeof d, &id, err));
+    RETURN_IF(strtab_intern(&x->digests, (const char *)d, sizeof *d, &id, err));
     if (id >= known) {
-        mesh_infer_pattern p = {.is_experts = names_experts(catalogue_name(c, t->name))};
+        mesh_infer_pattern p = {
+            .is_experts = names_experts(catalogue_name(c, catalogue_tensor(c, tensor)->name))};
         RETURN_IF(make_pattern(x, c, tensor, &p, err));
         RETURN_IF(vec_add(&x->patterns, &p, err));
         x->solved.ndim = 0;
@@ -228,4 +234,34 @@ fsdpck_status mesh_infer_add(explain *x, const catalogue *c, size_t tensor, fsdp
     *VEC_AT(&x->by_tensor, uint32_t, tensor) = id;
     VEC_AT(&x->patterns, mesh_infer_pattern, id)->ntensors++;
     return FSDPCK_OK;
+}
+
+typedef struct digest_job {
+    const explain *x;
+    const catalogue *c;
+    digest *of; /* by tensor */
+} digest_job;
+
+static fsdpck_status digest_one(void *ctx, unsigned worker, uint64_t tensor, fsdpck_error *err)
+{
+    const digest_job *j = ctx;
+    (void)worker;
+    (void)err;
+    if (has_boxes(j->c, (size_t)tensor))
+        j->of[tensor] = digest_boxes(j->x, j->c, (size_t)tensor);
+    return FSDPCK_OK;
+}
+
+fsdpck_status mesh_infer_add(explain *x, const catalogue *c, unsigned nthreads,
+                             const cancel_token *cancel, fsdpck_error *err)
+{
+    const size_t count = catalogue_tensor_count(c);
+    digest_job j = {.x = x, .c = c, .of = budget_alloc(x->owner, count * sizeof *j.of, err)};
+    if (j.of == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = pool_run(catalogue_threads(c, nthreads), count, digest_one, &j, cancel, err);
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
+        st = add_digest(x, c, i, &j.of[i], err);
+    budget_free(x->owner, j.of, count * sizeof *j.of);
+    return st;
 }

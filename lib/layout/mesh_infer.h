@@ -2,8 +2,7 @@
  *
  *     explain x;
  *     mesh_infer_init(&x, world_size, &budget);          // 0: unknown
- *     for each tensor:
- *         RETURN_IF(mesh_infer_add(&x, cat, tensor, err));   // intervals of its boxes per dim
+ *     RETURN_IF(mesh_infer_add(&x, cat, nthreads, cancel, err));   // intervals of all boxes per dim
  *     RETURN_IF(mesh_infer_solve(&x, &m, &found, err));   // the mesh that explains most of them
  *     for each tensor:
  *         if (mesh_infer_tensor(&x, tensor, &m, placements)) ...
@@ -35,6 +34,7 @@
 #ifndef FSDPCK_LAYOUT_MESH_INFER_H
 #define FSDPCK_LAYOUT_MESH_INFER_H
 
+#include "base/pool.h"
 #include "layout/layout.h"
 #include "state/catalogue.h"
 
@@ -53,9 +53,10 @@ typedef struct explain {
 void mesh_infer_init(explain *x, uint64_t world_size, budget *owner);
 void mesh_infer_release(explain *x);
 
-/* Fails only with LIMIT: unexplained boxes are no error. All tensors must be of one catalogue. */
-fsdpck_status mesh_infer_add(explain *x, const catalogue *c, size_t tensor,
-                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds all tensors; the threads share the passes over their boxes. cancel: may be NULL. Fails only
+ * with LIMIT or CANCELLED: unexplained boxes are no error. Call it once. */
+fsdpck_status mesh_infer_add(explain *x, const catalogue *c, unsigned nthreads,
+                             const cancel_token *cancel, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* *found is false if no candidate explains most of the sharded tensors; *m is then one dim of
  * world_size (or of the largest number of boxes of any tensor). */

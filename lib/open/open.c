@@ -139,15 +139,23 @@ static const char *twin(const void *match, const char *name, size_t nbytes, unsi
     return match == NULL ? NULL : description_alias(match, name, nbytes, k, alias_nbytes);
 }
 
+static fsdpck_status infer_mesh(fsdpck_checkpoint *c, catalogue *cat, const fsdpck_open_options *o,
+                                fsdpck_error *err)
+{
+    RETURN_IF(select_infer_specs(cat, thread_count(o->threads), &c->ctx->cancel,
+                                 &c->sharded_otherwise, err));
+    return print_mesh(c, err);
+}
+
 /* Without what needs bytes of objects or tensors. */
-static fsdpck_status describe_damaged(fsdpck_checkpoint *c, catalogue *cat, fsdpck_error *err)
+static fsdpck_status describe_damaged(fsdpck_checkpoint *c, catalogue *cat,
+                                      const fsdpck_open_options *o, fsdpck_error *err)
 {
     if (catalogue_tensor_count(cat) + catalogue_object_count(cat) == 0)
         return c->damage.status;
     RETURN_IF(checkpoint_parts_find(cat, &c->parts, err));
-    RETURN_IF(select_infer_specs(cat, &c->sharded_otherwise, err));
     damaged_refuse_reads(c);
-    return print_mesh(c, err);
+    return infer_mesh(c, cat, o, err);
 }
 
 /* Of the optimizer; and the mesh. m: the description; NULL: none. */
@@ -160,8 +168,7 @@ static fsdpck_status name_parameters(fsdpck_checkpoint *c, const fsdpck_open_opt
     else
         RETURN_IF(checkpoint_infer_params(c, m, assume_order, err));
     c->parts.assumes_order = assume_order;
-    RETURN_IF(select_infer_specs(&c->cat, &c->sharded_otherwise, err));
-    return print_mesh(c, err);
+    return infer_mesh(c, &c->cat, o, err);
 }
 
 static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
@@ -202,7 +209,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         return st;
     }
     if (open_request_is_damaged(&request))
-        return describe_damaged(c, into, err);
+        return describe_damaged(c, into, o, err);
     RETURN_IF(checkpoint_check_downloads(c, into, err));
     checkpoint_warn_other_weights(c, into, checkpoint_open);
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);

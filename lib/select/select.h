@@ -35,6 +35,7 @@
 #ifndef FSDPCK_SELECT_SELECT_H
 #define FSDPCK_SELECT_SELECT_H
 
+#include "base/pool.h"
 #include "layout/layout.h"
 #include "model/optim_groups.h"
 #include "model/unit.h"
@@ -141,8 +142,8 @@ typedef struct select_request {
 /* For a catalogue that does not record its sharding: infers the simplest specs that explain the
  * chunks of each tensor (layout/mesh_infer.h). Call it once, before specs are read. *otherwise:
  * tensors without a spec though others have one, as no mesh or a different mesh explains them. */
-fsdpck_status select_infer_specs(catalogue *c, uint64_t *otherwise,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status select_infer_specs(catalogue *c, unsigned nthreads, const cancel_token *cancel,
+                                 uint64_t *otherwise, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 typedef struct name_list {
     char **list;

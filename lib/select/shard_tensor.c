@@ -471,7 +471,8 @@ static fsdpck_status set_specs(catalogue *c, const explain *x, const mesh *m, fs
     return FSDPCK_OK;
 }
 
-fsdpck_status select_infer_specs(catalogue *c, uint64_t *otherwise, fsdpck_error *err)
+fsdpck_status select_infer_specs(catalogue *c, unsigned nthreads, const cancel_token *cancel,
+                                 uint64_t *otherwise, fsdpck_error *err)
 {
     *otherwise = 0;
     if (c->specs.count > 0 || c->origin.world_size == 1 ||
@@ -482,8 +483,7 @@ fsdpck_status select_infer_specs(catalogue *c, uint64_t *otherwise, fsdpck_error
     fsdpck_status st = FSDPCK_OK;
     mesh m;
     bool found = false;
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
-        GOTO_IF(mesh_infer_add(&x, c, i, err), out);
+    GOTO_IF(mesh_infer_add(&x, c, nthreads, cancel, err), out);
     GOTO_IF(mesh_infer_solve(&x, &m, &found, err), out);
     *otherwise = x.otherwise;
     if (found)

@@ -210,6 +210,8 @@ static fsdpck_status add_chunks(catalogue *c, uint32_t tensor, uint32_t n, cat_n
     *made = (cat_new_chunks){.tensor = tensor, .first = c->chunks.count, .dims_at = dims->count};
     dims->count += ndims;
     c->chunks.count += n;
+    c->ungrouped = c->ungrouped || tensor < c->last_tensor;
+    c->last_tensor = tensor;
     t->nchunks += n;
     return FSDPCK_OK;
 }
@@ -367,10 +369,7 @@ static fsdpck_status group_chunks(catalogue *c, fsdpck_error *err)
         t->first_chunk = first;
         first += t->nchunks;
     }
-    bool grouped = true;
-    for (size_t i = 1; grouped && i < c->chunks.count; i++)
-        grouped = catalogue_chunk(c, i - 1)->tensor <= catalogue_chunk(c, i)->tensor;
-    if (!grouped)
+    if (c->ungrouped)
         RETURN_IF(sort_chunks(c, err));
     vec *const tables[] = {&c->files,  &c->tensors, &c->chunks, &c->objects,
                            &c->shapes, &c->dims32,  &c->dims64};

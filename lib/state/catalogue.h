@@ -211,7 +211,9 @@ typedef struct catalogue {
     value like;      /* without root: has its containers, leaves mean nothing (pt-ranks); or None */
     vec by_name;     /* uint32_t, by name id: its tensor, after seal */
     cat_origin origin;
-    vec passed_over; /* cat_skipped: not part of this catalogue */
+    vec passed_over;      /* cat_skipped: not part of this catalogue */
+    uint32_t last_tensor; /* of the last chunk, until it is sealed */
+    bool ungrouped;       /* until it is sealed: a tensor's chunks do not all follow one another */
     int sealed;
 } catalogue;
 
@@ -295,6 +297,8 @@ size_t catalogue_tensor_count(const catalogue *c);
 size_t catalogue_object_count(const catalogue *c);
 size_t catalogue_file_count(const catalogue *c);
 uint64_t catalogue_chunk_count(const catalogue *c);
+/* How many of nthreads are worth starting for one pass over all chunks; at least 1. */
+unsigned catalogue_threads(const catalogue *c, unsigned nthreads);
 static inline cat_tensor *catalogue_tensor(const catalogue *c, size_t i)
 {
     return VEC_AT(&c->tensors, cat_tensor, i);

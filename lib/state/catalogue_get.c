@@ -57,6 +57,17 @@ uint64_t catalogue_tensor_nbytes(const catalogue *c, size_t tensor)
     return catalogue_tensor_nelems(c, tensor) * dtype_get(d)->itemsize_bytes;
 }
 
+/* Fewer chunks take less time than a thread takes to start. */
+#define THREAD_CHUNKS 8192u
+
+unsigned catalogue_threads(const catalogue *c, unsigned nthreads)
+{
+    const uint64_t most = catalogue_chunk_count(c) / THREAD_CHUNKS;
+    if (most < 2 || nthreads < 2)
+        return 1;
+    return most < nthreads ? (unsigned)most : nthreads;
+}
+
 void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, uint64_t *sizes)
 {
     const cat_chunk *k = catalogue_chunk(c, chunk);

@@ -114,7 +114,7 @@ static void run_explain(const catalogue *c, uint64_t world_size, budget *b, cons
     placement again[MESH_NDIM_MAX];
     bool found;
     mesh_infer_init(&x, world_size, b);
-    MUST(mesh_infer_add(&x, c, 0, NULL) == FSDPCK_OK);
+    MUST(mesh_infer_add(&x, c, 1, NULL, NULL) == FSDPCK_OK);
     MUST(mesh_infer_solve(&x, &found_mesh, &found, NULL) == FSDPCK_OK);
     MUST(mesh_check(&found_mesh, NULL) == FSDPCK_OK);
     MUST(mesh_infer_tensor(&x, 0, &found_mesh, again) || !found);

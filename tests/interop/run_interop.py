@@ -85,6 +85,7 @@ import cases_trainer_steps  # noqa: E402, F401
 import cases_units  # noqa: E402, F401
 import cases_world_size  # noqa: E402, F401
 import cases_zoo  # noqa: E402, F401
+from peft_models import import_peft  # noqa: E402
 from support import CASES, Failure, Setting  # noqa: E402
 
 # What most cases import, and each of their ranks for itself: once for all of them. It starts no thread.
@@ -153,11 +154,19 @@ class Running:
         return None if said == "passed" else said[len("failed"):] or "ended without a word"
 
 
+def uses_transformers(case):
+    module = sys.modules[getattr(case[1], "func", case[1]).__module__]
+    return hasattr(module, "import_peft") or hasattr(module, "import_transformers")
+
+
 def run_all(cases, options):
-    """Yields (name, seconds, None or why it failed) of each, in the order in which they end."""
-    waiting, running = list(reversed(cases)), []
+    """Yields (name, seconds, None or why it failed) of each, in the order in which they end. Those that use transformers
+    come last: with PEFT it takes seconds to import, which is done once for all of them."""
+    waiting, running = sorted(reversed(cases), key=uses_transformers, reverse=True), []
     while waiting or running:
         while waiting and len(running) < options.jobs:
+            if uses_transformers(waiting[-1]) and "peft" not in sys.modules and "FSDPCK_PEFT" in os.environ:
+                import_peft()
             running.append(Running(*waiting.pop(), options))
         patience = CASE_SECONDS_MAX - max(r.seconds() for r in running)
         ready = select.select([r.read_end for r in running], [], [], max(patience, 0))[0]

@@ -134,7 +134,7 @@ void synthetic_dcp_explain(synthetic_dcp *w)
     fsdpck_error err;
     fsdpck_error_init(&err);
     must_be_ok(checkpoint_parts_find(&w->from, &w->parts, &err), &err);
-    must_be_ok(select_infer_specs(&w->from, &otherwise, &err), &err);
+    must_be_ok(select_infer_specs(&w->from, 1, NULL, &otherwise, &err), &err);
     synthetic_dcp_must(w->from.meshes.count == 1, "the chunks were not explained");
 }
 

@@ -71,8 +71,7 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
     text_buf out = {0};
     cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
     mesh_infer_init(&x, world_size, &b);
-    for (size_t i = 0; i < catalogue_tensor_count(&c); i++)
-        cr_assert_eq(mesh_infer_add(&x, &c, i, NULL), FSDPCK_OK);
+    cr_assert_eq(mesh_infer_add(&x, &c, 2, NULL, NULL), FSDPCK_OK);
     cr_assert_eq(mesh_infer_solve(&x, &m, &found, NULL), FSDPCK_OK);
     cr_expect_eq(found, placements != NULL);
     mesh_print(&m, &out);
@@ -271,6 +270,27 @@ Test(explain, more_boxes_than_ranks)
     expect(2, "fsdp=2", NULL);
 }
 
+/* Several threads begin only with more than 16,384 boxes. */
+Test(explain, threads_agree)
+{
+    const mesh m64x64 = {.ndim = 2, .sizes = {64, 64}};
+    for (unsigned i = 0; i < 5; i++)
+        add_cut(&m64x64, i == 3 ? P(S(1), S(0)) : P(S(0), S(1)), 128 + 64 * (i % 2), 256, true);
+    cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
+    cr_assert_geq(catalogue_threads(&c, 4), 2);
+    explain one, four;
+    mesh_infer_init(&one, 4096, &b);
+    mesh_infer_init(&four, 4096, &b);
+    cr_assert_eq(mesh_infer_add(&one, &c, 1, NULL, NULL), FSDPCK_OK);
+    cr_assert_eq(mesh_infer_add(&four, &c, 4, NULL, NULL), FSDPCK_OK);
+    cr_expect_eq(one.patterns.count, 3);
+    cr_expect_eq(four.patterns.count, 3);
+    for (size_t i = 0; i < 5; i++)
+        cr_expect_eq(*VEC_AT(&one.by_tensor, uint32_t, i), *VEC_AT(&four.by_tensor, uint32_t, i));
+    mesh_infer_release(&one);
+    mesh_infer_release(&four);
+}
+
 /* Tensors alike share a pattern, however many. */
 Test(explain, patterns_are_shared)
 {
@@ -279,8 +299,7 @@ Test(explain, patterns_are_shared)
     cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
     explain x;
     mesh_infer_init(&x, 4, &b);
-    for (size_t i = 0; i < 5; i++)
-        cr_assert_eq(mesh_infer_add(&x, &c, i, NULL), FSDPCK_OK);
+    cr_assert_eq(mesh_infer_add(&x, &c, 1, NULL, NULL), FSDPCK_OK);
     cr_expect_eq(x.patterns.count, 2);
     mesh_infer_release(&x);
 }
