@@ -433,7 +433,7 @@ typedef struct fsdpck_select_options {
     size_t struct_nbytes;
     int part;                  /* fsdpck_part; -1: the call's default */
     fsdpck_switch clean_names; /* remove wrapper prefixes; AUTO: for safetensors and hf */
-    const char *const *keys;   /* globs on cleaned names; none: all */
+    const char *const *keys;   /* globs on cleaned names, with or without outer key; none: all */
     size_t keys_count;
     const char *const *exclude; /* globs, applied after keys */
     size_t exclude_count;
