@@ -1,8 +1,9 @@
 /* check_steps.c: steps of the optimizer: torch keeps one for each parameter.
  *
  * Frozen parameters, and experts without tokens, have fewer steps: a note. Files of two saves show in another way.
- * torch.distributed.checkpoint writes a step, of which all ranks have a copy, into the file of one rank, whichever
- * has less to write. Files of another save then have another step for these parameters, whatever their modules are. */
+ * All ranks have the same step of a parameter, and torch.distributed.checkpoint writes it into the file of one rank,
+ * whichever has less to write. Files of another save then have another step for these parameters, whatever their
+ * modules are. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

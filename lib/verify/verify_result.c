@@ -153,7 +153,15 @@ int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info)
 {
     if (v->src == NULL)
         return 0;
-    fsdpck_get_info(v->src, info);
+    fsdpck_info all = FSDPCK_INIT(fsdpck_info);
+    fsdpck_get_info(v->src, &all);
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (v->src->remote_files == NULL && fsdpck_get_step(v->src, 0, &step)) {
+        all.step = step.step;
+        all.step_source = step.source;
+    }
+    struct_copy_out(info, &all, sizeof all);
     return 1;
 }
 
