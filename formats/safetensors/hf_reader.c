@@ -200,7 +200,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         }
         if (extra > 0)
             log_warn(
-                &req->log, FSDPCK_FINDING_IDX_EXTRA, "omit such tensors with --exclude",
+                &req->log, FSDPCK_FINDING_IDX_EXTRA, "omit such tensors with --exclude of consolidate or reshard",
                 "'%s' holds %zu tensor%s that the index does not list; such tensors are also read",
                 st_files_name(s, i), extra, text_plural(extra));
     }

@@ -475,10 +475,10 @@ typedef struct deepspeed_steps {
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
 /* The most steps of a parameter in the state of an optimizer; -1: unknown. */
 int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c);
-/* The step in a file of the trainer, and that in the name of the folder, which is the same unless one of them
- * is of another save. *recorded_in: the file, a constant. False if one of them is unknown. */
+/* The step in a file of the trainer (*of_trainer) or else an object or tensor, and that in the name of the folder.
+ * *recorded_in: the file or the name, a constant. False if one of them is unknown. */
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
-                             const char **recorded_in);
+                             const char **recorded_in, bool *of_trainer);
 
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */
