@@ -235,9 +235,6 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
 typedef fsdpck_status (*checkpoint_open_fn)(fsdpck_context *, const char *, const fsdpck_open_options *, format_found_fn, void *, fsdpck_checkpoint **, fsdpck_error *);
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
-/* Whether a file of torch.save has a rank's number, other than a trainer's state; or a name of weights in one of several forms. */
-bool checkpoint_is_rank_name(const char *name);
-bool checkpoint_is_weights_name(const char *name);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
 bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);

@@ -10,6 +10,7 @@
 #include "open/lost_beside.h"
 #include "open/model_config.h"
 #include "open/state_files.h"
+#include "open/weights_names.h"
 
 /* Of a trainer's state, in messages. */
 #define FILES_NAMED 4u

@@ -10,6 +10,7 @@
 #include "io/unfinished_file.h"
 #include "open/numbered_files.h"
 #include "open/state_files.h"
+#include "open/weights_names.h"
 
 /* Files and folders that are opened beside one checkpoint. */
 enum { OPENED_MAX = 32, NAME_NBYTES_MAX = 256 };
@@ -252,15 +253,6 @@ static bool is_damage(const fsdpck_error *why)
             (kind != NULL && kind->class == FINDING_STRUCTURE));
 }
 
-/* Of TensorFlow, Keras, Flax and others, which are not opened. */
-static bool is_of_others(const char *name)
-{
-    static const char *const globs[] = {
-        "tf_model*.h5",   "model*.h5", "*.weights.h5", "flax_model*.msgpack",
-        "rust_model*.ot", "*.gguf",    "*.onnx"};
-    return matches_any(globs, sizeof globs / sizeof *globs, name);
-}
-
 static bool is_hdf5_cut(const char *path, fsdpck_error *what)
 {
     file f = FILE_CLOSED;
@@ -286,7 +278,7 @@ static bool is_cut(checkpoint_open_fn open, fsdpck_context *ctx, const char *pat
         *why = is_empty ? "file is empty" : "file begins with zeros";
         return true;
     }
-    if (is_file && is_of_others(text_file_name(path)))
+    if (is_file && checkpoint_is_foreign_name(text_file_name(path)))
         return is_hdf5_cut(path, what);
     if (!is_file || ctx->group != NULL || (*opened)++ >= OPENED_MAX)
         return false;
@@ -352,7 +344,7 @@ fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *
         fsdpck_error what = FSDPCK_ERROR_INIT;
         const char *why;
         if (entry[0] == '.' || catalogue_has_file(read, entry) || numbered_file_is_model(entry) ||
-            !(checkpoint_is_weights_name(entry) || is_of_others(entry) ||
+            !(checkpoint_is_weights_name(entry) || checkpoint_is_foreign_name(entry) ||
               text_ends_with(entry, strlen(entry), ".safetensors")))
             continue;
         char *path = folder_path_join(c->probe.path, entry);

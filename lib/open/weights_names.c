@@ -1,7 +1,9 @@
-/* Names of files that have weights. */
-#include <fnmatch.h>
+#include "open/weights_names.h"
 
-#include "open/checkpoint.h"
+#include <fnmatch.h>
+#include <stddef.h>
+
+#include "formats/format.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
 {
@@ -11,7 +13,6 @@ static bool matches_any(const char *const *globs, size_t count, const char *name
     return false;
 }
 
-/* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
 bool checkpoint_is_weights_name(const char *name)
 {
     static const char *const globs[] = {"model.safetensors",
@@ -35,8 +36,6 @@ bool checkpoint_is_weights_name(const char *name)
     return matches_any(globs, sizeof globs / sizeof *globs, name);
 }
 
-/* What torch.save writes for a rank, under any name, except the state of random generators and
- * optimizers, which often lies beside exported weights. */
 bool checkpoint_is_rank_name(const char *name)
 {
     static const char *const others[] = {
@@ -45,4 +44,12 @@ bool checkpoint_is_rank_name(const char *name)
     bool known;
     return format_is_rank_file(name, &known) &&
            (known || !matches_any(others, sizeof others / sizeof *others, name));
+}
+
+bool checkpoint_is_foreign_name(const char *name)
+{
+    static const char *const globs[] = {
+        "tf_model*.h5",   "model*.h5", "*.weights.h5", "flax_model*.msgpack",
+        "rust_model*.ot", "*.gguf",    "*.onnx"};
+    return matches_any(globs, sizeof globs / sizeof *globs, name);
 }
