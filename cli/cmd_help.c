@@ -1,8 +1,9 @@
-/* fsdpck help: the overview, the help of a command, the explanation of a finding, or a manual page. */
+/* fsdpck help: the overview, the help of a command, the explanation of a finding or an option, or a manual page. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/similar.h"
+#include "help_options.h"
 #include "help_topics.h"
 #include "opt.h"
 #include "report.h"
@@ -21,8 +22,8 @@ static void print_overview(FILE *to)
     fputs("\nManual pages, which fsdpck help TOPIC opens:\n", to);
     for (const help_topic *t = help_topics; t->name != NULL; t++)
         fprintf(to, "  %-12s %s\n", t->name, t->summary);
-    fputs("\nfsdpck COMMAND --help shows the options of a command; fsdpck(1) is the manual.\n"
-          "Start with: fsdpck inspect SRC\n",
+    fputs("\nfsdpck COMMAND --help shows the options of a command, fsdpck help OPTION one of\n"
+          "them in all commands; fsdpck(1) is the manual. Start with: fsdpck inspect SRC\n",
           to);
 }
 
@@ -159,13 +160,51 @@ static int print_finding_json(const cli *c, const fsdpck_finding_kind *k)
     return report_end(&r);
 }
 
-/* The first operand. */
+/* The first operand, else an option that this command does not have itself; NULL. */
 static const char *first_operand(int argc, const char **argv)
 {
-    for (int i = 1; i < argc; i++)
+    static const char *const own[] = {"--json", "--color", "--no-pager", "--help"};
+    const char *option = NULL;
+    for (int i = 1; i < argc; i++) {
+        bool is_own = strncmp(argv[i], "--", 2) != 0;
         if (argv[i][0] != '-')
             return argv[i];
-    return NULL;
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+            is_own = is_own || strncmp(argv[i], own[k], strlen(own[k])) == 0;
+        option = option == NULL && !is_own ? argv[i] : option;
+    }
+    return option;
+}
+
+/* Ids are found in any case: a word in small letters may be an option of the same name. */
+static int print_finding_and_option(cli *c, const char *word, const fsdpck_finding_kind *k)
+{
+    option_uses uses;
+    if (c->json)
+        return print_finding_json(c, k);
+    if (word[0] >= 'a' && word[0] <= 'z' && help_options_find(c, word, &uses))
+        help_options_print(&uses);
+    return print_finding(k);
+}
+
+/* No command, topic or finding: an option, or unknown. */
+static int help_with_option(cli *c, const char *word, int argc, const char **argv)
+{
+    option_uses uses;
+    char next[128];
+    if (!help_options_find(c, word, &uses)) {
+        const char *similar =
+            similar_command(word)[0] != '\0' ? NULL : help_options_similar(c, word);
+        if (similar == NULL)
+            return cmd_help_unknown(c, word, argc, argv);
+        snprintf(next, sizeof next, "did you mean option '%s'? Run fsdpck help %s", similar,
+                 similar);
+        return opt_usage_error_next(c, next, "unknown command '%s'", word);
+    }
+    if (c->json)
+        return help_options_print_json(c, &uses);
+    help_options_print(&uses);
+    return 0;
 }
 
 int cmd_help(cli *c, int argc, const char **argv)
@@ -178,9 +217,9 @@ int cmd_help(cli *c, int argc, const char **argv)
     if (topic != NULL)
         return c->json ? print_topic_json(c, topic) : help_topic_open(c, topic);
     if (word != NULL && k == NULL && !find_finding_kind(word, &kind))
-        return cmd_help_unknown(c, word, argc, argv);
+        return help_with_option(c, word, argc, argv);
     if (word != NULL && k == NULL)
-        return c->json ? print_finding_json(c, &kind) : print_finding(&kind);
+        return print_finding_and_option(c, word, &kind);
     if (c->json)
         return print_commands_json(c, k);
     if (k == NULL || k->run == cmd_help) {

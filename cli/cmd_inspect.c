@@ -112,7 +112,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
                                   "--clean-partials");
     if (w->partials)
         return inspect_print_partials(c, path, w->of, w->clean_partials != 0);
-    const int unusable = html_option_start(c, w->html);
+    const int unusable = html_option_start(c, w->html, &path, 1);
     if (unusable >= 0)
         return unusable;
     command_open_options(&w->reading, &o);

@@ -215,7 +215,8 @@ static int run(cli *c, verify_options *w, const char *path)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    const int unusable = html_option_start(c, w->html);
+    const char *const checkpoints[] = {path, w->like};
+    const int unusable = html_option_start(c, w->html, checkpoints, 2);
     if (unusable >= 0)
         return unusable;
     command_open_options(&w->reading, &open);
@@ -253,6 +254,8 @@ static int run(cli *c, verify_options *w, const char *path)
     int code;
     if (st == FSDPCK_OK)
         note_inside(c, v);
+    if (st == FSDPCK_OK && html_option_wants_verdict(c))
+        verify_print_verdict(c, path, v);
     if (st != FSDPCK_OK)
         code = report_failure(c, NULL, &err);
     else

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "short_names.h"
 #include "table.h"
 #include "text_width.h"
 
@@ -17,15 +18,16 @@ struct table {
     const terminal *to;
     const table_column *heads;
     size_t ncolumns;
-    size_t widths[COLUMNS_MAX];
+    size_t widths[COLUMNS_MAX];  /* of the longest texts */
+    size_t printed[COLUMNS_MAX]; /* the same, or less where names are shortened */
     char *text;
     size_t nbytes, capacity;
     cell *cells;
     size_t ncells, cells_capacity;
-    size_t blanks; /* to be printed before the next text of the line */
-    bool omitted[COLUMNS_MAX];
+    size_t blanks;                 /* to be printed before the next text of the line */
     size_t omit_next[COLUMNS_MAX]; /* omit_count columns, the first to be omitted first */
-    size_t omit_count;
+    size_t omit_count, omitted;    /* omitted: the first of them, which are */
+    bool *alike; /* by row: its short name is that of a different name; NULL: none */
     bool indented;
     bool failed;
 };
@@ -88,12 +90,20 @@ static void put_spaces(size_t n)
     }
 }
 
+static bool is_omitted(const table *c, size_t column)
+{
+    for (size_t i = 0; i < c->omitted; i++)
+        if (c->omit_next[i] == column)
+            return true;
+    return false;
+}
+
 /* Prints column i. A line gets no trailing blanks. */
 static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
-    if (c->omitted[i])
+    if (is_omitted(c, i))
         return;
-    const size_t fill = width < c->widths[i] ? c->widths[i] - width : 0;
+    const size_t fill = width < c->printed[i] ? c->printed[i] - width : 0;
     size_t unused = fill;
     c->blanks = i > 0 ? c->blanks + 1 : c->indented ? 2 : 0;
     if (c->heads[i].kind == TABLE_NUMBER)
@@ -101,7 +111,7 @@ static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t
     if (nbytes > 0) {
         put_spaces(c->blanks);
         c->blanks = 0;
-        unused = c->widths[i] - text_print(text, nbytes, c->widths[i]);
+        unused = c->printed[i] - text_print(text, nbytes, c->printed[i]);
     }
     if (c->heads[i].kind != TABLE_NUMBER)
         c->blanks += unused;
@@ -115,31 +125,132 @@ static void put_heads(table *c)
     fputs(paint(c->to, PAINT_END), stdout);
 }
 
-/* Makes the widest names narrower until the lines fit the terminal. */
-static void fit_widths(table *c)
+/* ---- the width of the terminal ---- */
+
+/* Of the lines, if columns are omitted as now; *least: with the shortest names. */
+static size_t find_width(const table *c, size_t *least)
 {
-    size_t width = c->ncolumns - 1 + (c->indented ? 2 : 0), least = width;
+    size_t width = c->indented ? 2 : 0;
+    *least = width;
     for (size_t i = 0; i < c->ncolumns; i++) {
         const bool shrinks = c->heads[i].kind == TABLE_NAME && c->widths[i] > SHORTENED_WIDTH_MIN;
-        width += c->widths[i];
-        least += shrinks ? SHORTENED_WIDTH_MIN : c->widths[i];
+        const size_t blank = i > 0;
+        if (is_omitted(c, i))
+            continue;
+        width += c->widths[i] + blank;
+        *least += (shrinks ? SHORTENED_WIDTH_MIN : c->widths[i]) + blank;
     }
-    for (size_t i = 0; c->to->columns > 0 && least > c->to->columns && i < c->omit_count; i++) {
-        const size_t column = c->omit_next[i];
-        c->omitted[column] = true;
-        least -= c->widths[column] + 1;
-        width -= c->widths[column] + 1;
-    }
-    while (c->to->columns > 0 && width > c->to->columns) {
+    return width;
+}
+
+/* Makes the widest names narrower until the lines fit the terminal. */
+static void shrink_names(table *c)
+{
+    size_t least, width = find_width(c, &least);
+    memcpy(c->printed, c->widths, sizeof c->printed);
+    while (width > c->to->columns) {
         size_t widest = c->ncolumns;
         for (size_t i = 0; i < c->ncolumns; i++)
-            if (c->heads[i].kind == TABLE_NAME && c->widths[i] > SHORTENED_WIDTH_MIN &&
-                (widest == c->ncolumns || c->widths[i] > c->widths[widest]))
+            if (c->heads[i].kind == TABLE_NAME && c->printed[i] > SHORTENED_WIDTH_MIN &&
+                (widest == c->ncolumns || c->printed[i] > c->printed[widest]))
                 widest = i;
         if (widest == c->ncolumns)
             return;
-        c->widths[widest]--;
+        c->printed[widest]--;
         width--;
+    }
+}
+
+/* The first column of all rows; NULL: no memory. */
+static text_part *list_names(const table *c)
+{
+    const size_t count = table_rows(c);
+    text_part *names = malloc((count + 1) * sizeof *names);
+    for (size_t i = 0; names != NULL && i < count; i++) {
+        const size_t k = i * c->ncolumns, begin = k == 0 ? 0 : c->cells[k - 1].end;
+        names[i] = (text_part){c->text + begin, c->cells[k].end - begin};
+    }
+    return names;
+}
+
+/* Shortens names and omits columns. Fewer columns are omitted where that does not make more names unique. */
+static void fit_terminal(table *c)
+{
+    size_t least;
+    bool any = true;
+    memcpy(c->printed, c->widths, sizeof c->printed);
+    if (c->to->columns == 0 || find_width(c, &least) <= c->to->columns)
+        return;
+    while (c->omitted < c->omit_count && least > c->to->columns) {
+        c->omitted++;
+        (void)find_width(c, &least);
+    }
+    const size_t needed = c->omitted;
+    text_part *names = list_names(c);
+    c->alike = calloc(table_rows(c) + 1, sizeof *c->alike);
+    c->failed = c->failed || names == NULL || c->alike == NULL;
+    for (; !c->failed && any && c->omitted <= c->omit_count; c->omitted += any) {
+        shrink_names(c);
+        c->failed = !short_names_mark(names, table_rows(c), c->printed[0], c->alike, &any);
+    }
+    if (any) {
+        c->omitted = needed;
+        shrink_names(c);
+        c->failed =
+            c->failed || !short_names_mark(names, table_rows(c), c->printed[0], c->alike, &any);
+    }
+    free(names);
+}
+
+/* Prints a word, on a new line if it does not fit. */
+static void put_word(const table *c, size_t *at, const char *word)
+{
+    const size_t n = strlen(word);
+    if (*at > 0 && *at + 1 + n > c->to->columns) {
+        putchar('\n');
+        *at = 0;
+    }
+    *at += (size_t)printf("%s%s", *at > 0 ? " " : "", word);
+}
+
+/* The last line: the omitted columns, and the width for all. */
+static void put_omitted(table *c)
+{
+    char word[64];
+    size_t at = 0, least;
+    const size_t omitted = c->omitted;
+    if (omitted == 0)
+        return;
+    c->omitted = 0;
+    const size_t width = find_width(c, &least);
+    put_word(c, &at, "omitted");
+    put_word(c, &at, "at");
+    put_word(c, &at, "this");
+    put_word(c, &at, "width:");
+    for (size_t i = 0; i < omitted; i++) {
+        snprintf(word, sizeof word, "%s%s", c->heads[c->omit_next[i]].head,
+                 i + 1 < omitted ? "," : ";");
+        put_word(c, &at, word);
+    }
+    snprintf(word, sizeof word, "COLUMNS=%zu", width);
+    put_word(c, &at, word);
+    put_word(c, &at, "shows");
+    put_word(c, &at, "all");
+    putchar('\n');
+}
+
+/* ---- the table ---- */
+
+static void put_row(table *c, size_t row)
+{
+    for (size_t i = 0; i < c->ncolumns; i++) {
+        const size_t k = row * c->ncolumns + i, begin = k == 0 ? 0 : c->cells[k - 1].end;
+        const char *text = c->text + begin;
+        const size_t nbytes = c->cells[k].end - begin;
+        const bool is_whole = i == 0 && c->alike != NULL && c->alike[row];
+        if (is_whole)
+            printf("%s%.*s\n", c->indented ? "  " : "", (int)nbytes, text);
+        put_cell(c, i, text, is_whole ? 0 : nbytes, is_whole ? 0 : c->cells[k].width);
     }
 }
 
@@ -147,18 +258,19 @@ bool table_print(table *c)
 {
     if (c == NULL)
         return false;
-    fit_widths(c);
+    fit_terminal(c);
     if (c->ncells > 0)
         put_heads(c);
-    for (size_t k = 0, at = 0; k < c->ncells; k++) {
-        if (k % c->ncolumns == 0)
-            putchar('\n');
-        put_cell(c, k % c->ncolumns, c->text + at, c->cells[k].end - at, c->cells[k].width);
-        at = c->cells[k].end;
+    for (size_t row = 0; row < table_rows(c); row++) {
+        putchar('\n');
+        put_row(c, row);
     }
     if (c->ncells > 0)
         putchar('\n');
+    if (c->ncells > 0)
+        put_omitted(c);
     const bool ok = !c->failed;
+    free(c->alike);
     free(c->text);
     free(c->cells);
     free(c);

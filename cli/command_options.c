@@ -245,6 +245,24 @@ static int check_adapter(const cli *c, const command_options *w)
     return -1;
 }
 
+static int start_page(cli *c, const command_request *r)
+{
+    const command_options *w = r->given;
+    const char **all = calloc(r->source_count + 4, sizeof *all);
+    size_t count = 0;
+    if (all == NULL)
+        return opt_usage_error(c, "out of memory for the operands");
+    for (; count < r->source_count; count++)
+        all[count] = r->sources[count];
+    all[count++] = r->src;
+    all[count++] = r->dst;
+    all[count++] = w->like;
+    all[count++] = w->base;
+    const int code = html_option_start(c, w->html, all, count);
+    free(all);
+    return code;
+}
+
 int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned operands, int argc,
                 const char **argv, command_fn run)
 {
@@ -289,7 +307,7 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         request_output(w, &r.job);
         if (w->peer_timeout_seconds > 0)
             fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
-        code = html_option_start(c, w->html);
+        code = start_page(c, &r);
         c->page->destination = r.dst;
         if (code >= 0 || !request_adapter(c, w, &r))
             code = code >= 0 ? code : FSDPCK_USAGE;

@@ -291,15 +291,11 @@ static void print_unchecked(const command_request *r, const fsdpck_report *p)
     text_release(&verify);
 }
 
-void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
-                        const fsdpck_info *info, const fsdpck_report *p)
+void convert_print_result(const cli *c, const command_request *r, const fsdpck_info *info,
+                          const fsdpck_report *p)
 {
     const bool dry_run = r->job.dry_run.mode != 0;
-    char a[32], b[32], next[1600];
-    if (dry_run)
-        print_plan(r, p);
-    if (p->group != NULL)
-        group_print_text(c, r, p->group);
+    char a[32], b[32];
     printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
            report_count(a, sizeof a, p->tensors_out, "tensor"));
     if (p->objects_out > 0)
@@ -311,6 +307,17 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_che
                report_bytes(b, sizeof b, (uint64_t)rate));
     }
     putchar('\n');
+}
+
+void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+                        const fsdpck_info *info, const fsdpck_report *p)
+{
+    char a[32], next[1600];
+    if (r->job.dry_run.mode != 0)
+        print_plan(r, p);
+    if (p->group != NULL)
+        group_print_text(c, r, p->group);
+    convert_print_result(c, r, info, p);
     print_resume(p);
     if (convert_is_reshard(p))
         print_mesh(r, info, p);

@@ -7,6 +7,9 @@
 /* info: of the source. */
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p);
+/* Its first line: formats, and the number of tensors and bytes. */
+void convert_print_result(const cli *c, const command_request *r, const fsdpck_info *info,
+                          const fsdpck_report *p);
 /* convert_report_json.c. Returns the exit code. */
 int convert_print_json(const cli *c, const command_request *r, fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p);

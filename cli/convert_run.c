@@ -5,6 +5,7 @@
 #include "average_inputs.h"
 #include "average_print.h"
 #include "convert_report.h"
+#include "html_option.h"
 #include "overwrite_check.h"
 #include "progress_print.h"
 #include "report.h"
@@ -89,6 +90,8 @@ int convert_run(cli *c, const command_request *r, convert_api_fn call)
         st = call(c->ctx, in.src, r->dst, &in.options, &report, &err);
     progress_stop(view);
     int code = 0;
+    if (st == FSDPCK_OK && html_option_wants_verdict(c))
+        convert_print_result(c, r, &in.info, report);
     if (st != FSDPCK_OK && r->sources != NULL)
         code = average_report_failure(c, r, in.src, in.src == NULL ? NULL : &in.info, &err);
     else if (st != FSDPCK_OK)

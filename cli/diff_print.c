@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "diff_stat.h"
+#include "html_option.h"
 #include "report.h"
 #include "warnings.h"
 
@@ -167,10 +168,15 @@ static void print_totals(const cli *c, const fsdpck_diff *d, const fsdpck_diff_i
     char a[40], b[40], n[40];
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
     count_rows(d, k->rows, counts);
-    printf("compared %s (%s)", report_count(a, sizeof a, k->tensors_compared, "tensor"),
+    printf("compared %s (%s", report_count(a, sizeof a, k->tensors_compared, "tensor"),
            report_bytes(b, sizeof b, k->nbytes_compared));
+    if (k->by_digest > 0)
+        printf(", %s compressed: by digest", report_number(a, sizeof a, k->by_digest));
+    putchar(')');
     if (k->objects_compared > 0)
         printf(" and %s", report_count(n, sizeof n, k->objects_compared, "object"));
+    if (k->has_checksums && k->tensors_compared > 0)
+        printf(", without checksums");
     if (k->rows == 0) {
         printf(": %sequal%s\n", paint(&c->out, PAINT_OK), paint(&c->out, PAINT_END));
     } else {
@@ -240,6 +246,9 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
     json_member_string(w, "message", kinds[r->kind].words);
     report_name(w, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
                 r->name_nbytes);
+    json_member_string(w, "part", fsdpck_part_name(r->part));
+    if (r->is_counter)
+        json_member_bool(w, "counter", true);
     if (r->file != NULL)
         report_path(w, "file", r->file);
     put_type(w, "a", r->dtype_a, r->shape_a, r->ndim_a);
@@ -263,6 +272,32 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
     if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
         json_member_i64(w, "rank", r->rank);
     json_end_line(w);
+}
+
+/* Each part as a whole. */
+static void put_parts(json_report *out, const fsdpck_diff *d)
+{
+    report_list(out, "part_totals");
+    for (int part = FSDPCK_PART_MODEL; part <= FSDPCK_PART_OTHER; part++) {
+        fsdpck_diff_part all = FSDPCK_INIT(fsdpck_diff_part);
+        json_writer *const w = &out->w;
+        if (!fsdpck_diff_get_part(d, (fsdpck_part)part, &all))
+            continue;
+        json_begin_line(w);
+        json_member_string(w, "part", fsdpck_part_name((fsdpck_part)part));
+        json_member_u64(w, "tensors", all.tensors);
+        json_member_u64(w, "differing_tensors", all.differing_tensors);
+        json_member_u64(w, "elements", all.nelems);
+        json_member_u64(w, "differing", all.differing);
+        json_member_double(w, "largest", all.largest);
+        if (all.has_norms) {
+            json_member_double(w, "norm_a", all.norm_a);
+            json_member_double(w, "distance", all.distance);
+            json_member_double(w, "relative", all.relative);
+        }
+        json_end_line(w);
+    }
+    json_end_array(&out->w);
 }
 
 /* One finding per kind with its count; the list "differences" has the details. */
@@ -352,6 +387,8 @@ int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
     fsdpck_diff_get_info(d, &k);
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
     json_report out;
+    if (html_option_wants_verdict(c))
+        print_totals(c, d, &k);
     json_writer *const w =
         report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", s->of_a);
     put_findings(w, d, k.rows);
@@ -360,9 +397,12 @@ int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
     json_member_string(w, "part", k.part);
     REPORT_MEMBER_COUNTS(&out, REPORT_COUNTS, {"tensors_a", k.tensors_a},
                          {"tensors_b", k.tensors_b}, {"tensors_compared", k.tensors_compared},
-                         {"objects_compared", k.objects_compared}, {"state_files", k.state_files},
-                         {"bytes_compared", k.nbytes_compared}, {"bytes_read", k.bytes_read},
-                         {"differences", k.rows});
+                         {"objects_compared", k.objects_compared}, {"by_digest", k.by_digest},
+                         {"state_files", k.state_files}, {"bytes_compared", k.nbytes_compared},
+                         {"bytes_read", k.bytes_read}, {"differences", k.rows});
+    report_begin_member(&out, REPORT_UNCHECKED);
+    json_member_bool(w, "has_checksums", k.has_checksums != 0);
+    json_end_object(w);
     json_member_bool(w, "stopped", k.stopped);
     if (k.atol > 0)
         json_member_double(w, "atol", k.atol);
@@ -374,6 +414,7 @@ int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
         report_put_text(w, next);
         json_end_array(w);
     }
+    put_parts(&out, d);
     report_list(&out, "differences");
     for (uint64_t i = 0; i < k.rows; i++) {
         fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);

@@ -18,21 +18,6 @@ const char *diff_file_prefix(const fsdpck_diff_row *r, char *out, size_t capacit
     return out;
 }
 
-/* Steps of an optimizer and the like: their differences would hide those of weights. */
-static bool is_counter(const fsdpck_diff_row *r)
-{
-    static const char *const names[] = {"step", "num_batches_tracked"};
-    bool is_named = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const size_t n = strlen(names[i]);
-        const char *end = r->name + r->name_nbytes;
-        is_named = is_named || (r->name_nbytes >= n && memcmp(end - n, names[i], n) == 0 &&
-                                (r->name_nbytes == n || end[-1 - (int)n] == '.'));
-    }
-    return r->kind == FSDPCK_DIFF_VALUES && r->nelems == 1 &&
-           (is_named || strncmp(r->dtype_a, "int", 3) == 0 || strncmp(r->dtype_a, "uint", 4) == 0);
-}
-
 static void print_counters(const fsdpck_diff *d, uint64_t count)
 {
     uint64_t counters = 0;
@@ -41,7 +26,7 @@ static void print_counters(const fsdpck_diff *d, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
-        if (!is_counter(&r))
+        if (r.kind != FSDPCK_DIFF_VALUES || !r.is_counter)
             continue;
         counters++;
         largest = r.located && r.largest > largest ? r.largest : largest;
@@ -51,11 +36,11 @@ static void print_counters(const fsdpck_diff *d, uint64_t count)
                report_count(n, sizeof n, counters, "counter"), largest);
 }
 
-static const char *relative_text(const fsdpck_diff_row *r, char *text, size_t capacity)
+static const char *relative_text(bool is_known, double relative, char *text, size_t capacity)
 {
-    if (!r->has_norms || !isfinite(r->relative))
+    if (!is_known || !isfinite(relative))
         return "-";
-    snprintf(text, capacity, "%.3g", r->relative);
+    snprintf(text, capacity, "%.3g", relative);
     return text;
 }
 
@@ -73,8 +58,31 @@ static void add_stat(table *rows, const fsdpck_diff_row *r)
         r->located ? report_number(differing, sizeof differing, r->differing) : "?",
         report_number(of, sizeof of, r->nelems),
         r->located ? largest : "?",
-        relative_text(r, change, sizeof change)};
+        relative_text(r->has_norms, r->relative, change, sizeof change)};
     table_add(rows, cells);
+}
+
+/* Each part as a whole, if a tensor of it differs. */
+static void add_totals(table *rows, const fsdpck_diff *d)
+{
+    for (int part = FSDPCK_PART_MODEL; part <= FSDPCK_PART_OTHER; part++) {
+        fsdpck_diff_part all = FSDPCK_INIT(fsdpck_diff_part);
+        char name[80], n[40], differing[40], of[40], largest[40], change[40];
+        if (!fsdpck_diff_get_part(d, (fsdpck_part)part, &all) || all.differing_tensors == 0)
+            continue;
+        snprintf(name, sizeof name, "total of %s, %s", fsdpck_part_name((fsdpck_part)part),
+                 report_count(n, sizeof n, all.tensors, "tensor"));
+        snprintf(largest, sizeof largest, "%.9g", all.largest);
+        const char *const cells[] = {
+            name,
+            "",
+            "",
+            report_number(differing, sizeof differing, all.differing),
+            report_number(of, sizeof of, all.nelems),
+            largest,
+            relative_text(all.has_norms, all.relative, change, sizeof change)};
+        table_add(rows, cells);
+    }
 }
 
 /* A row of the table, and what it is sorted by. */
@@ -100,7 +108,7 @@ static stat_row *sort_stat_rows(const fsdpck_diff *d, uint64_t count, uint64_t *
     for (uint64_t i = 0; all != NULL && i < count; i++) {
         fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
-        if (r.kind != FSDPCK_DIFF_VALUES || is_counter(&r))
+        if (r.kind != FSDPCK_DIFF_VALUES || r.is_counter)
             continue;
         const bool is_known = r.has_norms && isfinite(r.relative);
         all[(*found)++] = (stat_row){is_known ? r.relative : INFINITY, i};
@@ -134,6 +142,7 @@ bool diff_print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
         add_stat(rows, &r);
     }
     free(order);
+    add_totals(rows, d);
     const bool ok = table_print(rows);
     print_counters(d, count);
     return ok;

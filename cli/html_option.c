@@ -6,18 +6,36 @@
 #include <unistd.h>
 
 #include "opt.h"
+#include "overwrite_check.h"
 #include "report.h"
 #include "report_page.h"
 
-static bool is_in_writable_folder(const char *path)
+/* NULL: no memory. */
+static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    if (slash == NULL)
-        return access(".", W_OK) == 0;
-    char *folder = strndup(path, (size_t)(slash - path) + 1);
-    const bool can = folder != NULL && access(folder, W_OK) == 0;
-    free(folder);
-    return can;
+    return slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
+}
+
+/* Whether a folder belongs to a checkpoint: it is below `path`, and below the checkpoint inside it that is read instead, if
+ * there is one. A folder that cannot be opened counts whole. */
+static bool is_part_of(const char *folder, const char *path, char *where, size_t capacity)
+{
+    fsdpck_checkpoint *ckpt = NULL;
+    fsdpck_info info = FSDPCK_INIT(fsdpck_info);
+    if (path == NULL || !overwrite_is_inside(folder, path))
+        return false;
+    fsdpck_context *alone = fsdpck_context_new();
+    bool is = true;
+    if (alone != NULL && fsdpck_open(alone, path, NULL, &ckpt, NULL) == FSDPCK_OK) {
+        fsdpck_get_info(ckpt, &info);
+        is = overwrite_is_inside(folder, info.path);
+        path = info.entered ? info.path : path;
+    }
+    fsdpck_escape(where, capacity, path, strlen(path));
+    fsdpck_close(ckpt);
+    fsdpck_context_free(alone);
+    return is;
 }
 
 static int report_unwritable(const cli *c, const char *path)
@@ -31,7 +49,26 @@ static int report_unwritable(const cli *c, const char *path)
     return report_failure(c, NULL, &err);
 }
 
-int html_option_start(cli *c, const char *path)
+/* There, it would be a foreign file of the checkpoint. */
+static int check_folder(const cli *c, const char *path, const char *const *checkpoints,
+                        size_t count)
+{
+    char *folder = folder_of(path), where[250], next[300];
+    int code = -1;
+    if (folder == NULL)
+        return report_no_memory(c);
+    for (size_t i = 0; code < 0 && i < count; i++)
+        if (is_part_of(folder, checkpoints[i], where, sizeof where)) {
+            snprintf(next, sizeof next, "give --html a file outside of '%s'", where);
+            code = opt_usage_error_next(c, next, "--html: '%s' is inside the checkpoint", path);
+        }
+    if (code < 0 && access(folder, W_OK) != 0)
+        code = report_unwritable(c, path);
+    free(folder);
+    return code;
+}
+
+int html_option_start(cli *c, const char *path, const char *const *checkpoints, size_t count)
 {
     if (path == NULL)
         return -1;
@@ -46,12 +83,18 @@ int html_option_start(cli *c, const char *path)
         return opt_usage_error_next(
             c, "give another name, or remove the file",
             "--html: '%s' exists and is not a page of fsdpck: it is not replaced", path);
-    if (writes && !is_in_writable_folder(path))
-        return report_unwritable(c, path);
+    const int unusable = writes ? check_folder(c, path, checkpoints, count) : -1;
+    if (unusable >= 0)
+        return unusable;
     c->json = true;
     if (writes) {
         c->page->path = path;
         c->page->quiet = c->quiet;
     }
     return -1;
+}
+
+bool html_option_wants_verdict(const cli *c)
+{
+    return c->page->path != NULL && !c->quiet;
 }

@@ -239,6 +239,8 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt, name_order 
                                            {"SHAPE", TABLE_TEXT},  {"BYTES", TABLE_NUMBER},
                                            {"LAYOUT", TABLE_TEXT}, {"PART", TABLE_TEXT}};
     table *rows = table_new(&c->out, columns, 6);
+    table_may_omit(rows, "PART");
+    table_may_omit(rows, "LAYOUT");
     fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(ckpt, &info);
     uint64_t *indices = name_order_tensors(ckpt, order);

@@ -132,9 +132,10 @@ const opt_row options_part_digest[] = {
 
 const opt_row options_selecting[] = {
     {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB", .words = OPT_WORDS_TENSORS,
-     .help = "select only tensors whose name matches; '*' matches dots too; repeatable"},
+     .help = "select only tensors whose name matches, with or without its outer key; '*' matches "
+             "dots too; repeatable"},
     {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB", .words = OPT_WORDS_TENSORS,
-     .help = "omit tensors whose name matches; repeatable"},
+     .help = "omit tensors whose name matches, with or without its outer key; repeatable"},
     {0},
 };
 

@@ -7,12 +7,11 @@
 
 #include "report.h"
 
-/* Whether `path` names the file `written`, or a file in the folder `written`. */
-static bool is_inside(const char *path, const char *written)
+bool overwrite_is_inside(const char *path, const char *other)
 {
     struct stat want, have;
     bool found = false;
-    char *prefix = stat(written, &want) == 0 ? realpath(path, NULL) : NULL;
+    char *prefix = stat(other, &want) == 0 ? realpath(path, NULL) : NULL;
     for (char *end = prefix; end != NULL && !found; end = strrchr(prefix, '/')) {
         if (end != prefix)
             *end = '\0';
@@ -36,7 +35,8 @@ static fsdpck_status check(const command_request *r, const char *dst, fsdpck_err
     const char *written[] = {dst, r->job.output.manifest_path};
     for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
         for (size_t k = 0; k < 2; k++) {
-            if (read[i].path == NULL || written[k] == NULL || !is_inside(read[i].path, written[k]))
+            if (read[i].path == NULL || written[k] == NULL ||
+                !overwrite_is_inside(read[i].path, written[k]))
                 continue;
             err->status = FSDPCK_USAGE;
             report_set_path(err, written[k]);

@@ -100,13 +100,13 @@ static size_t find_omitted(const char *text, size_t nbytes, const span *head, co
     return count;
 }
 
-size_t text_print(const char *text, size_t nbytes, size_t most)
+size_t text_shorten(const char *text, size_t nbytes, size_t most, text_part parts[TEXT_PARTS_MAX])
 {
     span kept[NUMBERS_MAX + 2], spans[NUMBERS_MAX + 2];
-    size_t count = 2, shown = text_width(text, nbytes);
-    if (shown <= most) {
-        fwrite(text, 1, nbytes, stdout);
-        return shown;
+    size_t count = 2, made = 0;
+    if (text_width(text, nbytes) <= most) {
+        parts[0] = (text_part){text, nbytes};
+        return 1;
     }
     (void)place_spans(text, nbytes, most, kept, 0);
     for (unsigned tries = 0; tries <= NUMBERS_MAX; tries++) {
@@ -118,14 +118,23 @@ size_t text_print(const char *text, size_t nbytes, size_t most)
         count = numbers + 2;
         memcpy(kept, spans, count * sizeof *spans);
     }
-    shown = 0;
     for (size_t i = 0; i < count; i++) {
         const size_t from = i == 0 ? 0 : kept[i - 1].end, gap = kept[i].begin - from;
         const bool is_short = text_width(text + from, gap) <= strlen(MARK);
-        fwrite(is_short ? text + from : MARK, 1, is_short ? gap : strlen(MARK), stdout);
-        fwrite(text + kept[i].begin, 1, kept[i].end - kept[i].begin, stdout);
-        shown += is_short ? text_width(text + from, gap) : strlen(MARK);
-        shown += text_width(text + kept[i].begin, kept[i].end - kept[i].begin);
+        parts[made++] = is_short ? (text_part){text + from, gap} : (text_part){MARK, strlen(MARK)};
+        parts[made++] = (text_part){text + kept[i].begin, kept[i].end - kept[i].begin};
+    }
+    return made;
+}
+
+size_t text_print(const char *text, size_t nbytes, size_t most)
+{
+    text_part parts[TEXT_PARTS_MAX];
+    const size_t count = text_shorten(text, nbytes, most, parts);
+    size_t shown = 0;
+    for (size_t i = 0; i < count; i++) {
+        fwrite(parts[i].text, 1, parts[i].nbytes, stdout);
+        shown += text_width(parts[i].text, parts[i].nbytes);
     }
     return shown;
 }

@@ -75,7 +75,7 @@ static uint64_t count_hidden(const cli *c, const fsdpck_verify *v, const fsdpck_
 
 static void print_counts(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
 {
-    const uint64_t hidden = count_hidden(c, v, k);
+    const uint64_t hidden = c->page->path != NULL ? 0 : count_hidden(c, v, k);
     const char *read = k->stopped ? "the data read until --max-duration" : "a sample";
     const bool partial = k->sampled || k->stopped;
     if (k->errors == 0 && partial)
@@ -104,12 +104,20 @@ static void print_counts(const cli *c, const fsdpck_verify *v, const fsdpck_veri
     putchar('\n');
 }
 
+void verify_print_verdict(const cli *c, const char *path, const fsdpck_verify *v)
+{
+    char name[1024];
+    fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
+    fsdpck_verify_get_info(v, &k);
+    printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
+    print_counts(c, v, &k);
+}
+
 static void print_summary(const cli *c, const char *path, const char *like, const fsdpck_verify *v,
                           const fsdpck_verify_info *k, const fsdpck_info *source)
 {
     char a[40], b[40], n[40], name[1024];
-    printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
-    print_counts(c, v, k);
+    verify_print_verdict(c, path, v);
     if (k->opened)
         printf("  checked    %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
                report_count(b, sizeof b, source->chunks, "chunk"),
@@ -235,8 +243,8 @@ static void print_next(const command_options *given, const fsdpck_verify *v,
     text_release(&next);
 }
 
-int verify_print_text(const cli *c, const command_options *given, const char *path, const char *like,
-                      const fsdpck_verify *v)
+int verify_print_text(const cli *c, const command_options *given, const char *path,
+                      const char *like, const fsdpck_verify *v)
 {
     fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_info source = FSDPCK_INIT(fsdpck_info);

@@ -7,8 +7,10 @@
 #include "report.h"
 
 /* like: as given; NULL: none. */
-int verify_print_text(const cli *c, const command_options *given, const char *path, const char *like,
-                      const fsdpck_verify *v);
+int verify_print_text(const cli *c, const command_options *given, const char *path,
+                      const char *like, const fsdpck_verify *v);
+/* One line: the numbers of errors, warnings and notes. */
+void verify_print_verdict(const cli *c, const char *path, const fsdpck_verify *v);
 int verify_print_json(const cli *c, const command_options *given, const char *like,
                       const fsdpck_verify *v);
 

@@ -37,7 +37,7 @@ typedef struct fsdpck_diff_options {
     /* Floating elements are equal if |a - b| <= atol + rtol * |b|; both 0: if their bits are. */
     double atol, rtol;
     int brief; /* stop at the first difference */
-    int norms; /* fill has_norms of rows; tensors that differ in some parts only are read twice. Not with brief */
+    int norms; /* fill has_norms of rows and of parts. Not with brief */
 } fsdpck_diff_options;
 
 /* Totals. */
@@ -54,6 +54,9 @@ typedef struct fsdpck_diff_info {
     int stopped; /* there may be more: brief, or 64 rows of lists beside dicts and of attributes */
     uint64_t state_files; /* of a trainer's state beside the weights of both, compared too */
     double atol, rtol;    /* as in the options */
+    uint64_t
+        by_digest; /* of tensors_compared: compressed ones, whose digests were compared, not their elements */
+    int has_checksums; /* the files of a side, or its manifest: the data was not compared with them */
 } fsdpck_diff_info;
 
 /* Kinds of difference. */
@@ -92,7 +95,21 @@ typedef struct fsdpck_diff_row {
      * elements, and `relative` if A is zero. */
     int has_norms;
     double norm_a, distance, relative;
+    fsdpck_part part; /* model, optimizer or other: of A, or of B if A lacks it */
+    int is_counter;   /* a tensor with one element that counts, such as the step of an optimizer */
 } fsdpck_diff_row;
+
+/* The tensors of one part that were compared, all together; without counters. */
+typedef struct fsdpck_diff_part {
+    size_t struct_nbytes;
+    uint64_t tensors, differing_tensors;
+    uint64_t nelems, differing; /* elements; those of tensors that are not located count as equal */
+    double largest;             /* largest |a - b| of finite numbers */
+    /* As in fsdpck_diff_row, of all floating-point and complex tensors of the part as one vector: also of those that are
+     * equal. 0 also if only digests of one of them were compared. */
+    int has_norms;
+    double norm_a, distance, relative;
+} fsdpck_diff_part;
 
 /* Compares `a` and `b`, and the files of a trainer's state that lie beside the weights of both, such as
  * optimizer.pt, unless options select or rename tensors. `a` and `b` must outlive *out, which is freed with
@@ -110,6 +127,11 @@ FSDPCK_API void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t index, fsdpck
 /* Compared tensor number `index`, below info.tensors_compared: fills name, types and `file` of *row. Returns 1 if it is
  * equal, 0 if not, or if a comparison with options.brief stopped before. */
 FSDPCK_API int fsdpck_diff_get_compared(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
+
+/* Totals of a part, and of the files of a trainer's state with such content: fills *totals. Returns 0 if no tensor of it
+ * was compared. */
+FSDPCK_API int fsdpck_diff_get_part(const fsdpck_diff *d, fsdpck_part part,
+                                    fsdpck_diff_part *totals);
 
 /* Frees a diff, before its checkpoints. */
 FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);

@@ -34,11 +34,11 @@ function parted(text, at = BREAKS) {
     return element;
 }
 
-/* A sentence whose options do not break at their hyphens, and its names as `parted`. */
+/* A sentence whose options do not break at their hyphens nor numbers before %, and its names as `parted`. */
 function prose(text) {
     const element = document.createElement('span');
-    for (const part of String(text).split(/((?<!\S)--?[a-z][\w=-]{0,40}|\S{16,})/))
-        element.append(...(part.startsWith('-') ? [make('span', {class: 'nowrap'}, part)] : /\s/.test(part) ? [part] : part.split(BREAKS).flatMap((piece, at) => at > 0 ? [make('wbr'), piece] : [piece])));
+    for (const part of String(text).split(/((?<!\S)--?[a-z][\w=-]{0,40}|(?<!\S)[\d.e-]+ %|\S{16,})/))
+        element.append(...(part.startsWith('-') || part.endsWith(' %') ? [make('span', {class: 'nowrap'}, part)] : /\s/.test(part) ? [part] : part.split(BREAKS).flatMap((piece, at) => at > 0 ? [make('wbr'), piece] : [piece])));
     return element;
 }
 

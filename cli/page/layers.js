@@ -8,15 +8,17 @@ function layer(name) {
 
 const ONLY = {'DIFF-ONLY-A': 'onlyA', 'DIFF-ONLY-B': 'onlyB', 'DIFF-TYPE': 'type', 'DIFF-VALUES': 'values'};
 
-/* Steps of an optimizer and the like: their distances say nothing of those of weights. */
-function isCounter(d) {
-    return d.elements === 1 && (/(^|[./])(step|num_batches_tracked)$/.test(d.tensor) || /^u?int/.test(d.a.dtype));
+/* Differences of the model, of the optimizer and of the rest, each part with its own tables: the changes of one are no measure for
+ * those of another. [rows, words of a title] */
+function byPart(rows) {
+    const of = {model: ' of the model', optimizer: ' of the optimizer', other: ' of the other part'}, names = Object.keys(of).filter(part => rows.some(d => d.part === part));
+    return names.length < 2 ? [[rows, '']] : names.map(part => [rows.filter(d => d.part === part), of[part]]);
 }
 
-/* Layers with tensors that differ, without counters, in natural order. */
-function moved() {
+/* Layers with tensors that differ, without counters. */
+function moved(rows) {
     const found = new Map();
-    for (const d of (report.differences || []).filter(one => one.tensor && !isCounter(one))) {
+    for (const d of rows.filter(one => one.tensor && !one.counter)) {
         const key = layer(d.tensor), one = found.get(key) || {name: key, onlyA: 0, onlyB: 0, type: 0, values: 0, elements: 0, differing: 0, largest: 0, of: '', notNumbers: 0, squares: 0, squaresOfA: 0};
         one[ONLY[d.finding]]++;
         one.elements += d.elements || 0;
@@ -57,11 +59,27 @@ function distance(largest, notNumbers) {
 
 /* Which layers differ, and how far: the largest relative change first, after those where it is not known. */
 function layers() {
-    const all = moved(), changeOf = one => change(one.squares, one.squaresOfA), most = all.reduce((n, one) => Math.max(n, changeOf(one) ?? 0), 0), has = key => all.some(one => one[key] > 0);
+    partsCompared();
+    for (const [rows, part] of byPart(report.differences || []))
+        layersOf(rows, part);
+}
+
+/* Each part as a whole. */
+function partsCompared() {
+    const all = report.part_totals ?? [], counters = report.counts.tensors_compared - all.reduce((sum, p) => sum + p.tensors, 0);
+    if (all.length > 0)
+        table('Parts', all, [{title: 'part', cell: p => p.part, name: true}, {title: 'tensors that differ', cell: p => `${number(p.differing_tensors)} of ${number(p.tensors)}`, number: true},
+            {title: 'elements that differ', cell: p => `${number(p.differing)} of ${number(p.elements)}`, number: true}, {title: 'relative change', cell: withNorms, number: true},
+            {title: 'largest difference', cell: p => figure(p.largest), number: true}],
+            {after: counters > 0 ? [make('p', {class: 'soft'}, `${plural(counters, 'counter')}, such as the step of an optimizer, ${counters === 1 ? 'is' : 'are'} not counted here.`)] : []});
+}
+
+function layersOf(rows, part) {
+    const all = moved(rows), changeOf = one => change(one.squares, one.squaresOfA), most = all.reduce((n, one) => Math.max(n, changeOf(one) ?? 0), 0), has = key => all.some(one => one[key] > 0);
     if (all.length < 2)
         return;
     const some = [['values', 'differ in values'], ['type', 'of another dtype or shape'], ['onlyA', 'only in A'], ['onlyB', 'only in B']].filter(([key]) => has(key));
-    table('Layers that differ', all, [
+    table(`Layers${part} that differ`, all, [
         {...named('layer', one => one.name), first: !has('values')},
         ...some.map(([key, title]) => ({title: some.length > 1 ? `tensors ${title}` : 'tensors', cell: one => one[key] > 0 ? number(one[key]) : '', key: one => one[key], number: true})),
         ...(has('values') ? [{title: 'elements that differ', cell: one => one.elements > 0 ? percent(one.differing, one.elements) : '', key: one => one.differing / (one.elements || 1), number: true},
@@ -69,7 +87,7 @@ function layers() {
             {title: `of ${changeText(most)}`, cell: one => changeOf(one) === undefined ? '' : bar(changeOf(one), most), bar: true},
             {title: 'largest difference', cell: one => one.elements > 0 ? distance(one.largest, one.notNumbers) : '', key: one => one.notNumbers ? Infinity : one.largest, number: true},
             {title: 'in', cell: one => parted(one.of), wide: true}] : [])],
-        {after: has('values') ? [make('p', {class: 'soft'}, `The relative change of a layer is that of all its tensors together, so one of them can have a larger one.${report.differences.some(d => d.elements && isCounter(d)) ? ' Counters, such as steps, are not in this table.' : ''}`)] : []});
+        {after: has('values') ? [make('p', {class: 'soft'}, `The relative change of a layer is that of all its tensors together, so one of them can have a larger one.${rows.some(d => d.counter) ? ' Counters, such as steps, are not in this table.' : ''}`)] : []});
 }
 
 const side = x => x ? `${x.dtype || ''} ${x.shape ? shape(x.shape) : ''}` : '';
@@ -99,21 +117,27 @@ function equals() {
 }
 
 /* By relative change. First: tensors that have none because they are on one side, of another type, or have NaN; last: counters, and objects. */
-const order = d => !d.tensor || (d.elements && isCounter(d)) ? -1 : typeof d.relative === 'number' ? d.relative : Infinity;
+const order = d => !d.tensor || d.counter ? -1 : typeof d.relative === 'number' ? d.relative : Infinity;
 
 function differences() {
-    const all = take('differences') || [], has = test => all.some(test), valued = has(d => d.elements), most = all.reduce((n, d) => Math.max(n, d.elements && isCounter(d) ? 0 : d.relative ?? 0), 0);
     take('stopped');
+    take('part_totals');
+    for (const [rows, part] of byPart(take('differences') || []))
+        differencesOf(rows, part);
+}
+
+function differencesOf(all, part) {
+    const has = test => all.some(test), valued = has(d => d.elements), most = all.reduce((n, d) => Math.max(n, d.counter ? 0 : d.relative ?? 0), 0);
     if (all.length === 0)
         return;
-    table('Differences', all, [
+    table(`Differences${part}`, all, [
         {...named('tensor or object', d => `${d.file ? `${d.file}: ` : ''}${d.tensor || d.object || d.path || ''}${d.rank === undefined ? '' : ` of rank ${d.rank}`}`), first: !valued},
         ...(has(d => d.message !== all[0].message) ? [{title: 'difference', cell: d => d.message, key: d => d.message}] : []),
         ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'dtype and shape in A', cell: d => unbroken(side(d.a))}, {title: 'dtype and shape in B', cell: d => unbroken(side(d.b))}]
             : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => unbroken(side(d.a || d.b))}] : []),
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
             {title: 'relative change', cell: d => d.elements ? withNorms(d) : '', key: order, number: true, first: true},
-            {title: most > 0 ? `of ${changeText(most)}` : '', cell: d => typeof d.relative === 'number' && !isCounter(d) ? bar(d.relative, most) : '', bar: true, spare: true},
+            {title: most > 0 ? `of ${changeText(most)}` : '', cell: d => typeof d.relative === 'number' && !d.counter ? bar(d.relative, most) : '', bar: true, spare: true},
             {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
         ...(has(d => firstOf(d) !== '') ? [{title: valued ? 'first difference: A \u2192 B' : 'values: A \u2192 B', cell: firstOf, wide: true}] : [])]);
 }

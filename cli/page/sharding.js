@@ -44,7 +44,7 @@ function training() {
     if (t === undefined)
         return;
     const all = t.parameters + t.gradients + t.adam, most = report.rank_nbytes?.max, lines = [
-        ...(report.units === undefined && t.gradients > 0 && most >= t.parameters ? [t.assumed ? `The rank that holds most has ${bytes(most)} of the checkpoint, the parameters included. Gradients and optimizer state come on top.`
+        ...(report.units === undefined && t.gradients > 0 && most >= t.parameters ? [t.assumed || most < t.parameters + t.adam ? `The rank that holds most has ${bytes(most)} of what was laid out, the parameters included. Gradients and optimizer state come on top.`
             : `The rank that holds most has ${bytes(most)} of the checkpoint: parameters, optimizer state and the rest. The total adds ${bytes(t.gradients)} of gradients, and omits what is neither, such as step counters.`] : []),
         t.assumed ? 'Assumed: the optimizer is Adam, with two moments in the dtype of the parameters.' : 'The optimizer state is that of the source. A tensor without it counts as a buffer or frozen parameter, without gradients.',
         'Assumed: gradients have the dtype and the sharding of the parameters.',

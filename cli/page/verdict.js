@@ -76,21 +76,22 @@ function unlooked() {
 
 /* "values differ in 8 of 14 tensors (2 of them counters, such as steps), in 4 layers (...)" */
 function valuesDiffer(values, c) {
-    const counters = values.filter(isCounter).length, bad = values.filter(d => d.not_numbers > 0).length, rest = values.filter(d => !isCounter(d)), all = report.stopped ? '' : `of ${number(c.tensors_compared)} `;
+    const counters = values.filter(d => d.counter).length, bad = values.filter(d => d.not_numbers > 0).length, rest = values.filter(d => !d.counter), all = report.stopped ? '' : `of ${number(c.tensors_compared)} `;
     const ofThem = counters === 0 ? '' : counters === 1 ? ` (${rest.length > 0 ? '1 of them ' : ''}a counter, such as a step)` : ` (${rest.length === 0 ? 'all' : number(counters)} of them counters, such as steps)`, isPart = rest.length > 0 && rest.length < c.tensors_compared - counters;
     return `values differ in ${number(values.length)} ${all}${values.length === 1 && all === '' || c.tensors_compared === 1 ? 'tensor' : 'tensors'}${ofThem}${isPart ? where(rest) : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`;
 }
 
-/* Names of optimizer state in training checkpoints. */
-const isOptimizer = d => /^optim\w*\./.test(d.tensor);
-
-/* The largest relative change of the model, and of the optimizer; without any, the largest difference. Counters do not count. */
+/* How far the model changed as a whole, and its most changed tensor; likewise the optimizer and the rest. Counters do not count. Without
+ * any such number, the largest difference. */
 function farthest(values) {
-    const most = (rows, key) => rows.reduce((a, b) => (b[key] ?? 0) > (a[key] ?? 0) ? b : a, {}), weights = values.filter(d => !isCounter(d)), optimizer = most(weights.filter(isOptimizer), 'relative');
-    const others = most(weights.filter(d => !isOptimizer(d)), 'relative'), both = [['model ', others], ['optimizer ', optimizer]].filter(([, d]) => d.relative > 0), far = most(weights, 'largest');
-    if (both.length > 0)
-        return [`largest relative change: ${both.map(([part, d]) => `${optimizer.tensor ? part : ''}${changeText(d.relative)} ('${d.tensor}')`).join(', ')}`];
-    return far.largest > 0 ? [`largest difference: ${figure(far.largest)} ('${far.tensor}')`] : [];
+    const most = (rows, key) => rows.reduce((a, b) => (b[key] ?? 0) > (a[key] ?? 0) ? b : a, {}), weights = values.filter(d => !d.counter), far = most(weights, 'largest'), all = [];
+    for (const p of report.part_totals ?? []) {
+        const tensor = most(weights.filter(d => d.part === p.part), 'relative'), part = report.part_totals.length > 1 ? `${p.part} ` : '';
+        const whole = p.relative > 0 ? `${changeText(p.relative)} as a whole` : 'as a whole not known, as some numbers are not finite';
+        if (tensor.relative > 0)
+            all.push(p.tensors === 1 ? `${part}${changeText(tensor.relative)} ('${tensor.tensor}')` : `${part}${whole}, at most ${changeText(tensor.relative)} in one tensor ('${tensor.tensor}')`);
+    }
+    return all.length > 0 ? [`relative change: ${all.join('; ')}`] : far.largest > 0 ? [`largest difference: ${figure(far.largest)} ('${far.tensor}')`] : [];
 }
 
 function compared() {
@@ -111,6 +112,15 @@ function compared() {
     if (c.differences > 0)
         return ['difference', 'Different', `${parts.map(sentence).join(' ')}${values.length === 0 && c.tensors_compared > 0 && !isSame && !report.stopped ? ` The values of the ${plural(c.tensors_compared, 'tensor')} of both are equal.` : ''}${scope}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
     return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${scope}${warned}`];
+}
+
+/* diff: how values were compared. */
+function howCompared() {
+    const c = report.counts, one = c.by_digest === 1, digests = c.by_digest > 0 ? `${plural(c.by_digest, 'compressed tensor')} ${one ? 'was' : 'were'} compared by digest` : '';
+    if (report.command !== 'diff' || !(c.tensors_compared > 0))
+        return null;
+    const values = c.by_digest === c.tensors_compared ? digests : `every element was compared${report.stopped ? ', up to the first difference' : ''}${digests ? `; ${digests}` : ''}`;
+    return make('p', {class: 'soft'}, prose(`${sentence(values)}${report.unchecked.has_checksums ? ' The checksums in the files were not: fsdpck verify --level checksum compares them.' : ''}`));
 }
 
 function averageText() {
@@ -138,7 +148,8 @@ function padded() {
 
 function predicted() {
     const k = report.rank_nbytes, p = problems(), same = k.min === k.max, n = plural(report.world_size, 'rank');
-    const held = same ? `each of ${n} holds ${bytes(k.max)}` : `each of ${n} holds ${bytes(k.min)} to ${bytes(k.max)}, the largest ${k.imbalance.toFixed(3)} times the mean`;
+    const part = given('--part') === undefined || given('--part') === 'all' ? '' : `of the ${given('--part')} part, `;
+    const held = part + (same ? `each of ${n} holds ${bytes(k.max)}` : `each of ${n} holds ${bytes(k.min)} to ${bytes(k.max)}, the largest ${k.imbalance.toFixed(3)} times the mean`);
     return [p.warnings > 0 ? 'warning' : 'note', 'Prediction', `${sentence(held)} ${padded()}Nothing was written.${p.warnings > 0 ? ` ${p.text}` : ''}`];
 }
 
@@ -184,7 +195,7 @@ function header() {
         make('p', {class: 'command'}, `fsdpck ${report.command}`), heading(subject()),
         make('p', {class: `verdict ${kind}`}, make('strong', {}, word), ': ', prose(text)),
         run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, parted(['fsdpck', ...run.map(quoted)].join(' ')))) : null,
-        sides(),
+        sides(), howCompared(),
         facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? termIfAny(take('format')) : undefined], ['output mesh', termIfAny(take('mesh'))], ['output ranks', take('world_size')],
                ['level', take('level')], ['exit status', report.error.status ? `${report.exit_code} (${report.error.status})` : String(report.exit_code)], ['run on', report.time],
                ['run time', report.seconds < 0.1 ? `${Math.max(1, Math.round(report.seconds * 1000))} ms` : `${report.seconds.toFixed(2)} s`]])));

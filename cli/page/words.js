@@ -1,6 +1,6 @@
 /* words.js: labels of members of the report, and what they mean. Those that a page uses are listed at its end. */
 const LABELS = {
-    in: 'tensors in the source', out: 'tensors in the output', objects_out: 'objects in the output', in_bytes: 'tensor bytes in the source', left_out: 'tensors left out',
+    in: 'tensors in the source', out: 'tensors in the output', objects_out: 'objects in the output', by_digest: 'tensors compared by digest', in_bytes: 'tensor bytes in the source', left_out: 'tensors left out',
     left_out_objects: 'objects left out', left_out_bytes: 'bytes left out', tied_dropped: 'tied names omitted', tied_dropped_bytes: 'bytes of tied names omitted', cast: 'tensors cast',
     cast_overflows: 'values that became infinite in a cast', bytes_written: 'bytes of the output files', bytes_written_direct: 'bytes written with O_DIRECT', bytes_summed: 'bytes compared with checksums',
     bytes_travelled: 'bytes sent between ranks', bytes_copied: 'bytes copied to other hosts', items: 'work items', segments: 'contiguous copies', tensors_a: 'tensors in A', tensors_b: 'tensors in B', replicated: 'replicated tensors',
@@ -45,7 +45,7 @@ const MEANINGS = {
     'ranks': 'processes of a training run, usually one GPU each',
     'records': 'stored units with a checksum of their own',
     'replicated tensors': 'tensors that each rank stores in full',
-    'relative change': 'size of the change of a tensor: the L2 norm of B - A in percent of that of A, with both norms. Of a layer: over its tensors that differ. -: not known, or A is zero or has NaN or infinite numbers',
+    'relative change': 'size of the change of a tensor: the L2 norm of B - A in percent of that of A, with both norms. Of a layer: over its tensors that differ; of a part: over all its tensors. -: not known, or A is zero or has NaN or infinite numbers',
     'role': 'tensors of the same name in all layers; * stands for the number of the layer',
     'severity': report.command === 'diff' ? 'difference: A and B are not equal there; warning: something to look at' : 'error: the checkpoint cannot be used as it is; warning: something to look at; note: for your information',
     'shards': 'number of different pieces of the tensor',

@@ -12,6 +12,13 @@ static inline bool text_ends_with(const char *text, size_t nbytes, const char *e
     return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
 }
 
+/* Whether a dotted text ends with the word. */
+static inline bool text_is_last_word(const char *text, size_t nbytes, const char *word)
+{
+    const size_t n = strlen(word);
+    return text_ends_with(text, nbytes, word) && (nbytes == n || text[nbytes - n - 1] == '.');
+}
+
 static inline bool text_begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;

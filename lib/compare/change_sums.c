@@ -36,6 +36,35 @@ SCAN_CLONES static void add_block(const double *a, const double *b, uint32_t n, 
     }
 }
 
+/* Likewise, of two sides that are equal. */
+SCAN_CLONES static void add_equal_block(const double *a, uint32_t n, change_sums *sums)
+{
+    double aa[LANES] = {0};
+    for (uint32_t i = 0; i < n; i += LANES)
+        for (unsigned k = 0; k < LANES; k++)
+            aa[k] += a[i + k] * a[i + k];
+    for (unsigned k = 0; k < LANES; k++)
+        sums->aa += aa[k];
+}
+
+void change_sums_add_equal(dtype d, const uint8_t *a, uint64_t n, change_sums *sums)
+{
+    double x[BLOCK];
+    widener w;
+    if (!change_sums_has(d) || !widener_init(&w, d))
+        return;
+    const uint64_t numbers = n * w.parts;
+    for (uint64_t at = 0; at < numbers; at += BLOCK) {
+        const uint32_t some = numbers - at < BLOCK ? (uint32_t)(numbers - at) : BLOCK;
+        uint32_t padded = some;
+        widen(&w, a + at * w.number_nbytes, some, x);
+        for (; padded % LANES != 0; padded++)
+            x[padded] = 0;
+        add_equal_block(x, padded, sums);
+    }
+    sums->n += n;
+}
+
 void change_sums_add_elements(dtype d, const uint8_t *a, const uint8_t *b, uint64_t n,
                               change_sums *sums)
 {

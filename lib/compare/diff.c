@@ -3,6 +3,7 @@
 #include "base/struct_copy.h"
 
 #include "compare/digest.h"
+#include "open/recorded_checksums.h"
 #include "run/manifest_files.h"
 
 #include <inttypes.h>
@@ -67,10 +68,13 @@ static void compare_part(void *ctx, unsigned worker, const pair_elements *e)
     (void)worker;
     if (p->streamed)
         return;
-    if (!compare_elements(type, &d->rule, e->a, e->b, e->count, e->first, &stats))
-        return;
-    if (d->norms)
+    const bool differ = compare_elements(type, &d->rule, e->a, e->b, e->count, e->first, &stats);
+    if (d->norms && differ)
         change_sums_add_elements(type, e->a, e->b, e->count, &sums);
+    else if (d->norms)
+        change_sums_add_equal(type, e->a, e->count, &sums);
+    if (!differ && sums.n == 0)
+        return;
     pthread_mutex_lock(&d->lock);
     compare_add(&p->stats, &stats);
     change_sums_add(&p->sums, &sums);
@@ -170,8 +174,6 @@ static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
     if (st == FSDPCK_CANCELLED && atomic_load(&d->enough.set))
         st = FSDPCK_OK;
     RETURN_IF(all_reduce_pairs(d, st, err));
-    if (d->norms)
-        RETURN_IF(diff_norms_finish(d, err));
     RETURN_IF(exec_all_reduce_stats(d->a.exec, err));
     return exec_all_reduce_stats(d->b.exec, err);
 }
@@ -192,8 +194,11 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
     r->writer = &digest_writer;
     r->bare_optimizer = true;
     r->attributes = true;
+    const fsdpck_checkpoint *other = src == d->a.src ? d->b.src : d->a.src;
     r->names_objects = r->opt.select.objects != FSDPCK_OBJECTS_DROP;
-    r->may_be_empty = diff_may_be_empty(o, src, src == d->a.src ? d->b.src : d->a.src, part);
+    r->may_be_empty = diff_may_be_empty(o, src, other, part);
+    if (part != FSDPCK_PART_ALL)
+        r->key_beside = checkpoint_parts_outer_key(&other->parts, (checkpoint_part)part);
     r->opt.select.part = part;
     r->opt.output.direct = FSDPCK_OFF;
     if (part == FSDPCK_PART_ALL && r->opt.select.clean_names == FSDPCK_AUTO)
@@ -270,6 +275,8 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     RETURN_IF(run_check_same_plan(&d->a, err));
     RETURN_IF(run_check_same_plan(&d->b, err));
     RETURN_IF(group_agree_result(g, tensor_pairs_resolve(&d->common, err), true, err));
+    const bool of_a = checkpoint_has_checksums(a), of_b = checkpoint_has_checksums(b);
+    d->has_checksums = of_a || of_b;
     d->values_skipped = d->brief && d->rows.count > 0;
     if (!d->values_skipped)
         RETURN_IF(compare_values(d, err));
@@ -344,10 +351,13 @@ void diff_get_info_one(const fsdpck_diff *d, fsdpck_diff_info *all)
         .stopped = d->may_have_more || d->values_skipped || atomic_load(&d->enough.set) != 0,
         .atol = d->rule.atol,
         .rtol = d->rule.rtol,
+        .has_checksums = d->has_checksums,
     };
-    for (size_t i = 0; i < all->tensors_compared; i++)
+    for (size_t i = 0; i < all->tensors_compared; i++) {
+        all->by_digest += VEC_AT(&d->pairs, const diff_pair, i)->streamed;
         all->nbytes_compared +=
             catalogue_tensor_nbytes(&d->a.to.cat, VEC_AT(&d->common.list, const tensor_pair, i)->a);
+    }
 }
 
 /* The index of an element, row-major. */
@@ -367,6 +377,8 @@ static void type_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *r
     const cat_tensor *t = catalogue_tensor(c, index);
     row->name = catalogue_name(c, t->name);
     row->name_nbytes = catalogue_name_nbytes(c, t->name);
+    row->part = diff_part_of_tensor(r->a != CAT_NONE ? &d->a : &d->b, index);
+    row->is_counter = diff_is_counter(c, index);
     if (r->a != CAT_NONE) {
         const cat_tensor *a = catalogue_tensor(&d->a.to.cat, r->a);
         row->dtype_a = dtype_get((dtype)a->dtype)->name;
@@ -427,6 +439,8 @@ void diff_fill_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row)
     const cat_object *o = object == CAT_NONE ? NULL : catalogue_object(c, object);
     row->name = d->texts.text + r->name_at;
     row->name_nbytes = r->name_nbytes;
+    row->part = object == CAT_NONE ? FSDPCK_PART_OTHER
+                                   : diff_part_of_object(r->a != CAT_NONE ? &d->a : &d->b, object);
     row->rank = o == NULL || o->rank == UINT16_MAX ? -1 : o->rank;
     if (r->kind == FSDPCK_DIFF_OBJECT) {
         row->text_a = d->texts.text + r->text_at;

@@ -22,7 +22,7 @@ typedef struct diff_row {
 typedef struct diff_pair {
     bool streamed; /* compared by digest only */
     compare_stats stats;
-    change_sums sums; /* with norms: of the parts that differ in any byte, then of all */
+    change_sums sums; /* with norms: of all elements */
 } diff_pair;
 
 /* A file of the trainer's state that lies beside the weights of both (diff_beside.c). */
@@ -45,6 +45,7 @@ struct fsdpck_diff {
     cancel_token enough;  /* brief: stop at the first difference */
     uint64_t objects_compared;
     bool may_have_more;       /* the limit of rows of containers was reached */
+    bool has_checksums;       /* of the data of either side: it was compared without them */
     bool values_skipped;      /* brief: names, dtypes or shapes already differ */
     char optimizer_rule[512]; /* a rename of A's optimizer to the outer key of B's; "" if none */
     const char *optimizer_rules[1];
@@ -84,9 +85,11 @@ bool diff_may_be_empty(const run_options *o, const fsdpck_checkpoint *side,
 void diff_rename_optimizer(const run_options *o, const fsdpck_checkpoint *a,
                            const fsdpck_checkpoint *b, fsdpck_part part, char *rule,
                            size_t capacity);
-/* After the walk, which skips the norms of parts that are equal: adds those of tensors that differ elsewhere, and
- * reads these a second time. Collective. */
-fsdpck_status diff_norms_finish(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* diff_parts.c: the part of target tensor i, or of object i of the source. */
+fsdpck_part diff_part_of_tensor(const run *r, uint32_t i);
+fsdpck_part diff_part_of_object(const run *r, uint32_t i);
+/* Whether a tensor is a step of an optimizer or the like: its change is no measure for that of weights. */
+bool diff_is_counter(const catalogue *c, uint32_t i);
 /* Adds rows of objects; after the tensors. */
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */

@@ -373,6 +373,8 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
         all.objects_compared += one.objects_compared;
         all.bytes_read += one.bytes_read;
         all.rows += one.rows;
+        all.by_digest += one.by_digest;
+        all.has_checksums = all.has_checksums || one.has_checksums;
         all.stopped = all.stopped || one.stopped;
     }
     struct_copy_out(info, &all, sizeof all);

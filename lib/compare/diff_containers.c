@@ -302,7 +302,7 @@ static bool is_comparable(const fsdpck_diff *d)
 fsdpck_status diff_containers(fsdpck_diff *d, fsdpck_error *err)
 {
     budget *owner = &d->a.src->metadata;
-    const select_options options = {.exclude = d->a.opt.select.exclude,
+    const select_options options = {.exclude = d->a.selected.forms.options.exclude,
                                     .exclude_count = d->a.opt.select.exclude_count};
     select_rules rules;
     container_search s = {.d = d,

@@ -134,7 +134,7 @@ static fsdpck_status take_all(const run *r, key_names *names, const char *optimi
                               fsdpck_error *err)
 {
     const fsdpck_checkpoint *src = r->src;
-    const select_options words = {.exclude = r->opt.select.exclude,
+    const select_options words = {.exclude = r->selected.forms.options.exclude,
                                   .exclude_count = r->opt.select.exclude_count};
     select_rules rules;
     const key_scan scan = {r, &rules, names, optimizer_key};

@@ -180,7 +180,7 @@ static fsdpck_status add_objects(const run *r, select_rules *rules, object_list 
 static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *err)
 {
     const run_options *o = &r->opt;
-    const select_options options = {.exclude = o->select.exclude,
+    const select_options options = {.exclude = r->selected.forms.options.exclude,
                                     .exclude_count = o->select.exclude_count,
                                     .strip_prefix = o->select.strip_prefix,
                                     .strip_prefix_count = o->select.strip_prefix_count,

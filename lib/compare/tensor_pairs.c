@@ -16,7 +16,6 @@ typedef struct walk {
     tensor_pairs *p;
     pair_elements_fn fn;
     void *ctx;
-    pair_wanted_fn wanted; /* NULL: all */
 } walk;
 
 void tensor_pairs_init(tensor_pairs *p, run *a, run *b)
@@ -159,19 +158,6 @@ static void visit_part(const walk *w, unsigned worker, const range_part *part, c
     w->fn(w->ctx, worker, &elements);
 }
 
-static bool has_wanted(const walk *w, const output_range *range)
-{
-    range_walk parts;
-    range_part part;
-    bool found = w->wanted == NULL;
-    if (found)
-        return true;
-    range_walk_begin(&parts, w->p->a->plan, range);
-    while (!found && range_walk_next(&parts, &part))
-        found = w->wanted(w->ctx, find_pair(w->p, part.chunk));
-    return found;
-}
-
 static fsdpck_status visit_range(const walk *w, unsigned worker, const output_range *range,
                                  fsdpck_error *err)
 {
@@ -180,10 +166,6 @@ static fsdpck_status visit_range(const walk *w, unsigned worker, const output_ra
     range_walk parts;
     range_part part;
     RETURN_IF(cancel_check(&p->a->ctx->cancel, err));
-    if (!has_wanted(w, range)) {
-        progress_add(&p->a->ctx->progress, range->end - range->begin);
-        return FSDPCK_OK;
-    }
     RETURN_IF(exec_fill(p->a->exec, worker, range, &a, err));
     RETURN_IF(exec_fill(p->b->exec, worker, range, &b, err));
     range_walk_begin(&parts, p->a->plan, range);
@@ -216,27 +198,13 @@ static fsdpck_status visit_item(void *ctx, unsigned worker, uint64_t item, fsdpc
     return FSDPCK_OK;
 }
 
-static fsdpck_status run_walk(walk *w, const char *phase, const cancel_token *cancel,
-                              fsdpck_error *err)
-{
-    const tensor_pairs *p = w->p;
-    progress_phase(&p->a->ctx->progress, phase, catalogue_file(&p->a->to.cat, 0)->nbytes);
-    return exec_pool_run(p->a->exec, p->workers, exec_own_item_count(p->a->exec), visit_item, w,
-                         cancel, err);
-}
-
 fsdpck_status tensor_pairs_walk(tensor_pairs *p, const char *phase, pair_elements_fn fn, void *ctx,
                                 const cancel_token *cancel, fsdpck_error *err)
 {
-    walk w = {p, fn, ctx, NULL};
-    return run_walk(&w, phase, cancel, err);
-}
-
-fsdpck_status tensor_pairs_walk_some(tensor_pairs *p, const char *phase, pair_wanted_fn wanted,
-                                     pair_elements_fn fn, void *ctx, fsdpck_error *err)
-{
-    walk w = {p, fn, ctx, wanted};
-    return run_walk(&w, phase, &p->a->ctx->cancel, err);
+    walk w = {p, fn, ctx};
+    progress_phase(&p->a->ctx->progress, phase, catalogue_file(&p->a->to.cat, 0)->nbytes);
+    return exec_pool_run(p->a->exec, p->workers, exec_own_item_count(p->a->exec), visit_item, &w,
+                         cancel, err);
 }
 
 fsdpck_status tensor_pairs_fill(const tensor_pairs *p, unsigned worker, size_t pair, bool second,

@@ -59,12 +59,6 @@ bool tensor_pairs_is_streamed(const tensor_pairs *p, size_t pair);
 fsdpck_status tensor_pairs_walk(tensor_pairs *p, const char *phase, pair_elements_fn fn, void *ctx,
                                 const cancel_token *cancel, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same of some pairs, in the same parts. Parts of other pairs may be visited too. */
-typedef bool (*pair_wanted_fn)(void *ctx, size_t pair);
-fsdpck_status tensor_pairs_walk_some(tensor_pairs *p, const char *phase, pair_wanted_fn wanted,
-                                     pair_elements_fn fn, void *ctx,
-                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-
 /* nbytes of a pair on one side, no more than fill_nbytes; valid until the worker fills the next. */
 fsdpck_status tensor_pairs_fill(const tensor_pairs *p, unsigned worker, size_t pair, bool second,
                                 uint64_t at, uint64_t nbytes, const uint8_t **bytes,

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "lora/lora_check.h"
+#include "lora/lora_likeness.h"
 #include "lora/merge_list_internal.h"
 
 /* --- tensors of both checkpoints --- */
@@ -193,13 +194,17 @@ static const char *advice(const list_maker *k)
         return "the base model has its experts under other names: convert it with fsdpck "
                "consolidate SRC BASE --map NAME, or with --import (fsdpck maps lists them), and "
                "merge into BASE";
-    return "give the base model that the adapter was trained on";
+    return LORA_BASE_ADVICE;
 }
 
 static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_error *err)
 {
     text_buf names = {0};
     const size_t most = sizeof k->missing / sizeof k->missing[0];
+    lora_likeness like;
+    lora_likeness_init(&like, k->missing[0]);
+    for (size_t i = 0; i < k->base->count; i++)
+        lora_likeness_try(&like, k->base->inputs[i].name, k->base->inputs[i].nbytes);
     for (size_t i = 0; i < k->missing_count && i < most; i++)
         text_printf(&names, "%s'%s'", i == 0 ? "" : ", ", k->missing[i]);
     if (k->missing_count > most)
@@ -211,6 +216,8 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
                         strtab_text(&k->list->adapters, k->request->adapter_name), what,
                         k->missing_count),
                        (found, "%s", names.text), (next, "%s", advice(k)));
+    if (st == FSDPCK_BADINPUT && like.best[0] != '\0')
+        error_expected(err, "modules of the base model, such as '%s'", like.best);
     text_release(&names);
     return st;
 }

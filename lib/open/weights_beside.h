@@ -11,6 +11,9 @@
 
 /* One of the files that were read, or that the safetensors reader reports itself. */
 bool weights_beside_is_read(const catalogue *read, const char *entry);
+/* A name of what torch.save or safetensors may have written, except a trainer's state, files of ranks, and further models of a
+ * run. */
+bool weights_beside_has_name(const char *name);
 /* WEIGHTS-BESIDE: `count` entries of the folder are not read, such as `first`. */
 void weights_beside_report(const fsdpck_checkpoint *c, const catalogue *read, const char *first,
                            uint64_t count);

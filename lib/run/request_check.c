@@ -217,23 +217,49 @@ static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
                      (next, "fsdpck reshard --format %s --world-size N", r->writer->name));
 }
 
+static bool is_existing_folder(const char *path)
+{
+    path_kind kind = PATH_ABSENT;
+    return path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
+}
+
+/* The name of a file of a kind that cannot be written: `dot` is its suffix. */
+static fsdpck_status refuse_suffix(const run *r, const char *dot, fsdpck_error *err)
+{
+    char similar[OUTPUT_SUFFIX_CAPACITY];
+    const format_writer *inner = output_suffix_inner(r->dst);
+    text_buf all = {.limit_bytes = 300};
+    (void)FAIL_WITH(err, USAGE, NONE, ("fsdpck writes no format with suffix '%s'", dot),
+                    (path, r->dst));
+    output_suffix_similar(r->dst, similar);
+    output_suffix_list(&all);
+    if (inner != NULL)
+        error_next(err, "for a file of this name: give --format %s; for a folder: --format %s",
+                   inner->name, r->writer->name);
+    else if (similar[0] != '\0')
+        error_next(err, "did you mean '%.*s%s'? A folder of this name: give --format %s",
+                   (int)(dot - r->dst), r->dst, similar, r->writer->name);
+    else
+        error_next(err, "suffixes of files are %s; a folder of this name: give --format %s",
+                   all.failed ? "" : all.text, r->writer->name);
+    text_release(&all);
+    return FSDPCK_USAGE;
+}
+
 /* A name that resembles a file name may be intended as one. Versions (1.5) have dots too. */
 static fsdpck_status report_folder(const run *r, fsdpck_error *err)
 {
     char similar[OUTPUT_SUFFIX_CAPACITY];
-    path_kind kind = PATH_ABSENT;
     const char *slash = strrchr(r->dst, '/');
     const char *dot = strrchr(slash == NULL ? r->dst : slash, '.');
     if (r->sharded || dot == NULL || dot == r->dst || dot[-1] == '/' ||
         dot[1 + strcspn(dot + 1, "0123456789")] != '\0' || dot[1] == '\0')
         return FSDPCK_OK;
     output_suffix_similar(r->dst, similar);
-    if (similar[0] != '\0' &&
-        (path_probe(NULL, r->dst, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER))
-        return FAIL_WITH(err, USAGE, NONE, ("fsdpck writes no format with suffix '%s'", dot),
-                         (path, r->dst),
-                         (next, "did you mean '%.*s%s'? A folder of this name: give --format %s",
-                          (int)(dot - r->dst), r->dst, similar, r->writer->name));
+    const bool is_file = similar[0] != '\0' || output_suffix_is_of_file(r->dst) ||
+                         output_suffix_inner(r->dst) != NULL;
+    if (is_file && !is_existing_folder(r->dst))
+        return refuse_suffix(r, dot, err);
     log_write(&r->ctx->log, LOG_NOTE,
               "'%s' will be a folder: fsdpck writes no format with suffix '%s'", r->dst, dot);
     return FSDPCK_OK;
@@ -282,8 +308,18 @@ static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error
     return st;
 }
 
+/* A final name is given to complete outputs only, but nothing in them shows from which source and with which options
+ * they were made: so a run with --resume does not claim that one is its own. */
 static fsdpck_status error_exists(const run *r, fsdpck_error *err)
 {
+    if (r->opt.output.resume)
+        return FAIL_WITH(
+            err, EXISTS, NONE,
+            ("output exists: --resume continues unfinished outputs only, and this one does not show whether it was made "
+             "from SRC with these options"),
+            (path, r->dst),
+            (next, "if an earlier run of this command made it, nothing is left to do: put [ -e DST ] || before the command in "
+                   "scripts; otherwise choose another name, or replace it with --force"));
     return FAIL_WITH(err, EXISTS, NONE, ("output exists"), (path, r->dst),
                      (next, "%s",
                       r->src->average != NULL ? "the last operand is DST: give a new name for it"

@@ -121,6 +121,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
                     o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
                     o->select.rename, o->select.rename_count, o->select.dtype,
                     o->select.dtype_count},
+        .key_beside = r->key_beside,
         .only = r->only,
         .part = mapped                     ? PART_MODEL
                 : o->select.part >= 0      ? (checkpoint_part)o->select.part

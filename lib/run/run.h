@@ -4,7 +4,7 @@
  *     output_paths.c     refuses an output that would replace a file of the input
  *     output_replaced.c  files of a folder that the output replaces
  *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
- *     run_resume.c       --resume: continues the output of a run that was killed
+ *     run_resume.c       --resume: continues the output of a run that was killed; resume_report.c its messages
  *     stop_advice.c      the next step after a signal and a full disk
  *     run_output.c       files of an output: added, read, read back
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
@@ -61,6 +61,7 @@ typedef struct run {
     /* As in select_request, for runs without output. */
     bool bare_optimizer, names_objects, may_be_empty;
     bool attributes;               /* likewise */
+    const char *key_beside;        /* likewise */
     const select_only *only;       /* as in select_request; NULL: by the options */
     bool check_manifest;           /* likewise: manifest_files_check_lost */
     rank_differences *differences; /* as in exec_request */

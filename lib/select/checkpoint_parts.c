@@ -416,19 +416,17 @@ fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts,
     return st;
 }
 
-/* Whether the dotted text ends with the word. */
-static bool text_is_last_word(const char *text, size_t nbytes, const char *word)
+const char *checkpoint_parts_outer_key(const checkpoint_parts *parts, checkpoint_part part)
 {
-    const size_t n = strlen(word);
-    return text_ends_with(text, nbytes, word) && (nbytes == n || text[nbytes - n - 1] == '.');
+    const bool has_key = parts->model_depth > 0 || parts->has_flat_key;
+    return part == PART_MODEL && has_key ? parts->model_key
+           : part == PART_OPTIMIZER      ? parts->optimizer_key
+                                         : "";
 }
 
 size_t checkpoint_parts_outer_nbytes(const checkpoint_parts *parts, checkpoint_part part)
 {
-    const bool has_key = parts->model_depth > 0 || parts->has_flat_key;
-    const char *key = part == PART_MODEL && has_key ? parts->model_key
-                      : part == PART_OPTIMIZER      ? parts->optimizer_key
-                                                    : "";
+    const char *key = checkpoint_parts_outer_key(parts, part);
     return key[0] == '\0' ? 0 : strlen(key) + 1;
 }
 

@@ -39,6 +39,8 @@ fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts,
 /* For a catalogue of model tensors under names of their own. */
 fsdpck_status checkpoint_parts_all_model(const catalogue *c, checkpoint_parts *parts,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The part's outer key; "" if its names have none. */
+const char *checkpoint_parts_outer_key(const checkpoint_parts *parts, checkpoint_part part);
 /* Length of the part's prefix in a name: its outer key and a dot. */
 size_t checkpoint_parts_outer_nbytes(const checkpoint_parts *parts, checkpoint_part part);
 /* Appends a name of this part before the user's rules apply: without its outer key if the part is

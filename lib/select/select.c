@@ -342,7 +342,8 @@ static fsdpck_status record_tied(select_state *a, fsdpck_error *err)
 /* The steps, in order; each uses the results of those before it. */
 static fsdpck_status build(select_state *a, fsdpck_error *err)
 {
-    RETURN_IF(select_rules_compile(&a->request->options, &a->rules, err));
+    RETURN_IF(glob_forms_fit(a, err));
+    RETURN_IF(select_rules_compile(&a->result->forms.options, &a->rules, err));
     RETURN_IF(select_find_keyless(a, err));
     RETURN_IF(select_inner_find(a, err));
     RETURN_IF(pick_objects(a, err));
@@ -436,6 +437,7 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
 void select_result_release(select_result *result)
 {
     free(result->other_params_first);
+    glob_forms_release(&result->forms);
     name_list_release(&result->left_out_names);
     name_list_release(&result->tied_names);
     name_list_release(&result->carried_names);

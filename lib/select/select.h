@@ -40,6 +40,7 @@
 #include "model/optim_groups.h"
 #include "model/unit.h"
 #include "select/checkpoint_parts.h"
+#include "select/glob_forms.h"
 #include "select/select_rules.h"
 #include "state/source.h"
 #include "state/target.h"
@@ -95,6 +96,8 @@ typedef struct select_only {
 typedef struct select_request {
     const source *src; /* of the source catalogue: shows which tensors share bytes */
     select_options options;
+    /* Patterns may also have this outer key: that of a checkpoint to compare with; NULL. */
+    const char *key_beside;
     const select_only *only; /* NULL: by the options; else these have neither keys nor exclude */
     checkpoint_part part;
     /* For runs without output: the optimizer part alone loses its outer key, as the model part
@@ -177,6 +180,7 @@ typedef struct select_result {
      * share storages. */
     name_list overlap_names;
     name_list lost_attributes; /* dicts of the source with attributes that the target lacks */
+    glob_forms forms;          /* the options as they were applied */
     uint64_t left_out_inside;  /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 

@@ -69,6 +69,8 @@ typedef struct select_state {
 
 /* select_tensor.c: whether the target has places for objects. */
 bool select_keeps_objects(const select_state *a);
+/* Whether names of a part lose its outer key: the part stands alone in a flat file. */
+bool select_stands_alone(const select_state *a, checkpoint_part part);
 /* Adds a target tensor that is made from a source tensor, with its chunks. `pick` is NULL for one
  * inside an object. KEY-DTYPE. */
 fsdpck_status select_add_tensor(select_state *a, const select_pick *pick, uint32_t from_index,

@@ -8,8 +8,7 @@ bool select_keeps_objects(const select_state *a)
     return a->request->nested || a->request->flat_keys;
 }
 
-/* Whether a part goes without its outer key: where it stands alone in a flat file. */
-static bool stands_alone(const select_state *a, checkpoint_part part)
+bool select_stands_alone(const select_state *a, checkpoint_part part)
 {
     if (select_keeps_objects(a))
         return false;
@@ -21,7 +20,7 @@ static bool stands_alone(const select_state *a, checkpoint_part part)
 void select_original_name(const select_state *a, uint32_t name, checkpoint_part part, text_buf *out)
 {
     out->nbytes = 0;
-    checkpoint_parts_append_name(a->parts, part, stands_alone(a, part), a->request->clean,
+    checkpoint_parts_append_name(a->parts, part, select_stands_alone(a, part), a->request->clean,
                                  catalogue_name(a->from, name),
                                  catalogue_name_nbytes(a->from, name), out);
     text_append(out, "", 0);

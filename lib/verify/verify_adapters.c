@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lora/lora_check.h"
+#include "lora/lora_likeness.h"
 #include "lora/lora_zero.h"
 #include "open/adapter_fit.h"
 #include "verify/verify_internal.h"
@@ -162,17 +163,18 @@ static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const bool renamed = counts->missing == counts->renamed && counts->compared > 0;
+    lora_likeness near;
     if (counts->missing == 0)
         return;
-    FAIL_WITH(
-        &what, BADINPUT, LORA_SHAPE,
-        ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
-         " modules that the adapter changes",
-         counts->missing, counts->missing + counts->compared),
-        (path, v->src->path), (expected, "'%s.weight'", counts->first_missing),
-        (found, "none in '%s'%s", base->path,
-         renamed ? ", which may have other names for experts, or a tied output projection" : ""),
-        (next, "give the base model that the adapter was trained on"));
+    lora_likeness_of_base(&near, counts->first_missing, &base->cat);
+    FAIL_WITH(&what, BADINPUT, LORA_SHAPE,
+              ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
+               " modules that the adapter changes",
+               counts->missing, counts->missing + counts->compared),
+              (path, v->src->path), (expected, "'%s.weight'", counts->first_missing),
+              (found, "none in '%s', but modules such as '%s'%s", base->path, near.best,
+               renamed ? "; it may have other names for experts, or a tied output projection" : ""),
+              (next, LORA_BASE_ADVICE));
     findings_report_as(&v->found, renamed ? FINDING_WARNING : FINDING_ERROR, &what);
 }
 

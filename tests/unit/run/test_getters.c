@@ -78,6 +78,13 @@ Test(getters, of_a_diff_and_a_verification)
     cr_assert_eq(fsdpck_diff_get_compared(d, 0, &first), 1);
     cr_assert_gt(first.name_nbytes, 0);
     EXPECT_ZEROS(fsdpck_diff_row, fsdpck_diff_get_compared(d, compared.tensors_compared, &got));
+    fsdpck_diff_part whole = FSDPCK_INIT(fsdpck_diff_part);
+    cr_assert_eq(fsdpck_diff_get_part(d, FSDPCK_PART_MODEL, &whole), 1);
+    cr_assert_eq(whole.tensors, 8); /* 9, one of them a counter */
+    cr_assert_eq(whole.differing_tensors, 0);
+    cr_assert_eq(whole.has_norms, 0); /* without options.norms */
+    cr_assert_eq(fsdpck_diff_get_part(d, FSDPCK_PART_OTHER, &whole), 0);
+    cr_assert_eq(whole.tensors, 0);
     cr_assert_eq(fsdpck_verify_new(ctx, path, NULL, &v, NULL), FSDPCK_OK);
     fsdpck_verify_get_info(v, &info);
     EXPECT_ZEROS(fsdpck_finding, fsdpck_verify_get_finding(v, info.listed, &got));
