@@ -301,6 +301,27 @@ static fsdpck_status stop_at_fault(void *ctx, const fsdpck_error *fault, fsdpck_
     return fault->status;
 }
 
+/* With equal factors the product of the embedding is that of the output projection too. */
+static fsdpck_status check_dropped(const list_maker *k, fsdpck_error *err)
+{
+    for (size_t i = 0; i < lora_module_count(&k->set); i++) {
+        const lora_module *m = lora_module_at(&k->set, i);
+        bool dropped = false;
+        if (m->adapter == k->adapter && k->together[i] == MERGE_ALONE)
+            RETURN_IF(lora_is_dropped(&k->set, m, k->request->config, &dropped, err));
+        if (dropped)
+            return FAIL_WITH(
+                err, BADINPUT, LORA_CONFIG,
+                ("the adapter has factors for '%s', which target_modules of its config does not "
+                 "name: PEFT loads the adapter without them",
+                 lora_text(&k->set, m->path)),
+                (tensor, lora_text(&k->set, m->path)),
+                (next, "to merge them, add this name to target_modules of adapter_config.json; "
+                       "else remove the tensors"));
+    }
+    return FSDPCK_OK;
+}
+
 /* A name of the set in the list, or STRTAB_NONE. */
 static uint32_t find_in_list(const list_maker *k, uint32_t name)
 {
@@ -325,6 +346,7 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
                       .first_bias = LORA_NONE};
     RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
                                 stop_at_fault, NULL, err));
+    RETURN_IF(check_dropped(k, err));
     k->request->lost = lost.unproven;
     k->request->first_lost = find_in_list(k, lost.first);
     k->request->lost_biases = lost.biases;
