@@ -209,6 +209,8 @@ static int help_with_option(cli *c, const char *word, int argc, const char **arg
 
 int cmd_help(cli *c, int argc, const char **argv)
 {
+    if (c->completing != NULL) /* has no table of options */
+        return 0;
     opt_find_json(c, argc, argv);
     const char *word = first_operand(argc, argv);
     const command *k = word == NULL ? NULL : command_find(word);

@@ -40,8 +40,7 @@ static void walk_commands(cli *c, const command *all, option_walk *w)
     c->completing = &w->giving;
     for (w->now = all; w->now->name != NULL; w->now++) {
         const char *only[] = {w->now->name, NULL};
-        if (strcmp(w->now->name, c->command) != 0)
-            (void)w->now->run(c, 1, only);
+        (void)w->now->run(c, 1, only);
     }
     c->completing = NULL;
 }
@@ -105,8 +104,9 @@ void help_options_print(const option_uses *uses)
         for (size_t k = i, shown = 0; k < uses->count; k++)
             if (is_alike(uses->list[k].row, row))
                 printf("%s%s", shown++ > 0 ? ", " : "", uses->list[k].of->name);
-        printf("\n  next:     run fsdpck help %s, or man fsdpck-%s\n", uses->list[i].of->name,
-               uses->list[i].of->name);
+        printf("\n  next:     run fsdpck help %s, or man fsdpck%s%s\n", uses->list[i].of->name,
+               uses->list[i].of->run == cmd_version ? "" : "-",
+               uses->list[i].of->run == cmd_version ? "" : uses->list[i].of->name);
     }
 }
 

@@ -15,8 +15,7 @@ typedef struct option_uses {
     size_t count;
 } option_uses;
 
-/* `all`: the commands, which end with a NULL name; that of c, which has no table of options, is left out.
- * `word`: a name, with or without dashes and a value. False if no command has such an option. */
+/* all: the commands, up to one without a name. `word`: a name, with or without dashes and a value. False if no command has such an option. */
 bool help_options_find(cli *c, const command *all, const char *word, option_uses *uses);
 /* The most similar name of an option, or NULL. */
 const char *help_options_similar(cli *c, const command *all, const char *word);

@@ -10,8 +10,8 @@
 static const char *const kinds[] = {"output", "journal", "replaced"};
 static const char *const holders[] = {"no", "yes", "unknown"};
 /* By obstacle, as in the report. */
-static const char *const obstacles[] = {"none",     "in use",    "recent",
-                                        "no locks", "only copy", "foreign"};
+static const char *const obstacles[] = {"none",      "in use",  "recent",    "no locks",
+                                        "only copy", "foreign", "no journal"};
 enum { OBSTACLES = sizeof obstacles / sizeof obstacles[0] };
 
 /* Why objects were kept, and what to do. */
@@ -24,7 +24,9 @@ static void print_kept(const uint64_t counts[OBSTACLES])
         [FSDPCK_PARTIAL_NO_LOCKS] =
             "the file system has no locks: remove it if no process on any host uses it",
         [FSDPCK_PARTIAL_ONLY_COPY] = "the only copy of a replaced output: rename it",
-        [FSDPCK_PARTIAL_FOREIGN] = "of another user, or not written by fsdpck: inspect it",
+        [FSDPCK_PARTIAL_FOREIGN] = "of another user: ask its owner to remove it",
+        [FSDPCK_PARTIAL_NO_JOURNAL] =
+            "named as a journal, but fsdpck did not write it: inspect it",
     };
     char n[40];
     for (size_t i = FSDPCK_PARTIAL_NO_OBSTACLE + 1; i < OBSTACLES; i++)

@@ -13,15 +13,19 @@ enum { BAR_LEAST = 12, BAR_MOST = 42 };
 enum { TEXT_COLUMNS = 46 };
 
 /* "1.6 of 3.7 GB": a common unit is printed once. */
-static void format_bytes(char *text, size_t capacity, uint64_t done, uint64_t total)
+static void format_bytes(char *text, size_t capacity, const progress_sample *s, uint64_t done)
 {
-    char a[32], b[32];
+    char a[32], b[32], kept[32];
     report_bytes(a, sizeof a, done);
-    report_bytes(b, sizeof b, total);
+    report_bytes(b, sizeof b, s->total);
+    report_bytes(kept, sizeof kept, s->kept);
     char *unit = strchr(a, ' ');
     if (unit != NULL && strchr(b, ' ') != NULL && strcmp(unit, strchr(b, ' ')) == 0)
         *unit = '\0';
-    snprintf(text, capacity, "%s of %s", a, b);
+    if (s->kept > 0)
+        snprintf(text, capacity, "%s of %s (%s checked)", a, b, kept);
+    else
+        snprintf(text, capacity, "%s of %s", a, b);
 }
 
 static void format_left(char *text, size_t capacity, double seconds)
@@ -57,13 +61,13 @@ static void append_whole(char *text, size_t capacity, const char *field, unsigne
 
 size_t progress_line(char *text, const progress_sample *s, unsigned width)
 {
-    char behind[160], bytes[72], rate[32], left[48] = "", speed[40], drawn[BAR_MOST + 3] = "";
+    char behind[200], bytes[112], rate[32], left[48] = "", speed[40], drawn[BAR_MOST + 3] = "";
     if (s->total == 0) {
         snprintf(behind, sizeof behind, "  %.0f s", s->seconds);
     } else {
         const uint64_t done = s->done < s->total ? s->done : s->total;
         const double fraction = (double)done / (double)s->total;
-        format_bytes(bytes, sizeof bytes, done, s->total);
+        format_bytes(bytes, sizeof bytes, s, done);
         report_bytes(rate, sizeof rate, (uint64_t)s->rate);
         const size_t lead = strlen(s->phase);
         snprintf(behind, sizeof behind, "  %3u %%  %s", (unsigned)(100.0 * fraction), bytes);

@@ -28,29 +28,38 @@ struct progress_display {
     double phase_began;  /* seconds */
     double rate;         /* bytes per second, smoothed */
     double last_seconds; /* previous sample */
-    uint64_t last_done;
+    uint64_t last_done, last_fresh;
 };
 
 /* Time constant of the smoothed rate: an older sample has lost two thirds of its weight. */
 #define SMOOTH_SECONDS 4.0
 
-static void follow_rate(progress_display *v, const char *phase, uint64_t done, double now)
+/* fresh: bytes done without those of an earlier run, which are checked only. */
+static void follow_rate(progress_display *v, const char *phase, uint64_t done, uint64_t fresh,
+                        double now)
 {
     if (phase != v->phase || done < v->last_done) {
         v->phase = phase;
         v->phase_began = v->last_seconds = now;
         v->last_done = done;
+        v->last_fresh = fresh;
         v->rate = 0;
         return;
     }
     const double step = now - v->last_seconds;
-    if (step <= 0 || (done == v->last_done && v->rate <= 0))
+    if (done != v->last_done && fresh <= v->last_fresh) { /* only checked meanwhile */
+        v->last_done = done;
+        v->last_seconds = now;
         return;
-    const double current = (double)(done - v->last_done) / step;
+    }
+    if (step <= 0 || fresh < v->last_fresh || (fresh == v->last_fresh && v->rate <= 0))
+        return;
+    const double current = (double)(fresh - v->last_fresh) / step;
     const double weight = v->rate <= 0 ? 1 : step / (step + SMOOTH_SECONDS);
     v->rate += weight * (current - v->rate);
     v->last_seconds = now;
     v->last_done = done;
+    v->last_fresh = fresh;
 }
 
 /* Width of the terminal without the last column, at which some terminals wrap. */
@@ -67,12 +76,18 @@ static void draw(progress_display *v)
     const char *phase;
     uint64_t done, total;
     char line[PROGRESS_LINE_MOST];
+    const uint64_t kept = fsdpck_context_kept(v->c->ctx);
     fsdpck_context_progress(v->c->ctx, &phase, &done, &total);
     const double now = report_now();
-    follow_rate(v, phase, done, now);
+    follow_rate(v, phase, done, done > kept ? done - kept : 0, now);
     if (phase[0] == '\0' || (!v->terminal && now - v->last_plain < PLAIN_SECONDS))
         return;
-    const progress_sample sample = {phase, done, total, now - v->phase_began, v->rate};
+    const progress_sample sample = {.phase = phase,
+                                    .done = done,
+                                    .total = total,
+                                    .kept = kept < done ? kept : done,
+                                    .seconds = now - v->phase_began,
+                                    .rate = v->rate};
     (void)progress_line(line, &sample, v->terminal ? columns() : 0);
     if (v->terminal)
         fprintf(stderr, "\r%s\033[K", line);

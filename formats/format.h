@@ -311,6 +311,8 @@ const char *format_foreign_next(const probe_input *in);
 bool format_is_rank_file(const char *name, bool *known);
 /* Whether the name is that of one of several HDF5 files of a Keras model: "m_00000.weights.h5". */
 bool format_is_keras_shard(const char *name);
+/* Whether it is an HDF5 file that is shorter than its superblock records; *why: how, else unchanged. */
+bool format_is_hdf5_cut(const file *f, fsdpck_error *why);
 /* Whether the name of a safetensors file contains a rank: "model-rank-1-part-0.safetensors". */
 bool format_is_safetensors_rank(const char *name);
 /* Whether the name contains a rank, but the number of files of that rank only:

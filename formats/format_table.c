@@ -7,6 +7,7 @@
 #include "formats/deepspeed/deepspeed.h"
 #include "formats/format.h"
 #include "formats/hdf5/hdf5.h"
+#include "formats/hdf5/hdf5_superblock.h"
 #include "formats/pt/pt.h"
 #include "formats/safetensors/hf_keras.h"
 #include "formats/safetensors/shard_name.h"
@@ -77,6 +78,17 @@ bool format_is_rank_file(const char *name, bool *known)
 bool format_is_keras_shard(const char *name)
 {
     return hf_keras_is_shard(name);
+}
+
+bool format_is_hdf5_cut(const file *f, fsdpck_error *why)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    hdf5_superblock super;
+    if (hdf5_superblock_read(f, &super, &what) == FSDPCK_OK ||
+        what.finding != FSDPCK_FINDING_FILE_SHORT)
+        return false;
+    *why = what;
+    return true;
 }
 
 bool format_is_safetensors_rank(const char *name)

@@ -50,8 +50,7 @@
  * program must not call libhdf5 in another thread.
  *
  * Limits: the headers need C11 or C++11. The library allocates with malloc, and no hook replaces it. No
- * call returns the elements of a tensor: consolidate the wanted keys to a safetensors file and read that.
- */
+ * call returns the elements of a tensor: consolidate the wanted keys to a safetensors file and read that. */
 #ifndef FSDPCK_H
 #define FSDPCK_H
 
@@ -130,14 +129,16 @@ FSDPCK_API const char *fsdpck_context_missing_file(fsdpck_context *ctx, const fs
                                                    size_t *cursor);
 
 /* Stops the running call soon: it removes its output and returns FSDPCK_CANCELLED. Later calls with this
- * context return it too: to go on, create a new context. May be called from any thread;
- * async-signal-safe. */
+ * context return it too: to go on, create a new context. May be called from any thread; async-signal-safe. */
 FSDPCK_API void fsdpck_context_cancel(fsdpck_context *ctx);
 
 /* Progress of the running call: *phase is a constant text, "" when idle; *total_nbytes is 0 if
  * unknown. Each pointer may be NULL. May be called from any thread. */
 FSDPCK_API void fsdpck_context_progress(const fsdpck_context *ctx, const char **phase,
                                         uint64_t *done_nbytes, uint64_t *total_nbytes);
+/* Of the bytes done: those that an earlier call with `resume` had written, and that were read and compared
+ * only. From any thread. */
+FSDPCK_API uint64_t fsdpck_context_kept(const fsdpck_context *ctx);
 
 /* ---- several processes ---- */
 
@@ -201,8 +202,7 @@ typedef enum fsdpck_per_rank {
 } fsdpck_per_rank;
 
 /* Keys of optimizer state. Each optimizer, found by its param_groups, is converted. Names come from
- * the checkpoint (param_names, or unique shapes in its model part), from model_path, or from
- * assume_order. */
+ * the checkpoint (param_names, or unique shapes in its model part), from model_path, or from assume_order. */
 typedef enum fsdpck_optim_keys {
     FSDPCK_OPTIM_KEYS_KEEP, /* as stored */
     FSDPCK_OPTIM_KEYS_NAME, /* state.emb.weight.exp_avg; params: names */

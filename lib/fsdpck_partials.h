@@ -50,7 +50,8 @@ typedef enum fsdpck_partial_obstacle {
     FSDPCK_PARTIAL_RECENT,    /* it changed in the last 10 seconds: its run may not have locked it yet */
     FSDPCK_PARTIAL_NO_LOCKS,  /* the file system has no locks */
     FSDPCK_PARTIAL_ONLY_COPY, /* is_only_copy */
-    FSDPCK_PARTIAL_FOREIGN    /* of another user, or named as a journal without the first bytes of one */
+    FSDPCK_PARTIAL_FOREIGN,   /* of another user */
+    FSDPCK_PARTIAL_NO_JOURNAL /* named as a journal, without the first bytes of one */
 } fsdpck_partial_obstacle;
 
 /* One object. Texts belong to the list, until it is freed. */

@@ -333,8 +333,8 @@ FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path
 /* Fills *info. */
 FSDPCK_API void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info);
 
-/* The checkpoint as fsdpck_get_info describes it. Returns 0 and leaves *info if it could not be
- * opened. */
+/* The checkpoint as fsdpck_get_info describes it, with the first step of fsdpck_get_step and its source.
+ * Returns 0 and leaves *info if it could not be opened. */
 FSDPCK_API int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info);
 
 /* Finding number `index`, below info.listed. Errors come first. */

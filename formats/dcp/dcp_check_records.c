@@ -10,6 +10,7 @@
 #include "formats/common/zip_check.h"
 #include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_item.h"
+#include "formats/dcp/dcp_object_copies.h"
 
 /* Blobs checked by one job. */
 #define BATCH         64u
@@ -23,6 +24,7 @@ typedef struct rest_work {
     dcp_blob *blobs;
     uint64_t *starts;
     uint64_t count; /* of blobs; the repeats follow */
+    uint64_t *sums; /* of objects, likewise: dcp_object_sum; NULL: no repeats */
 } rest_work;
 
 typedef struct rest_blob {
@@ -32,6 +34,7 @@ typedef struct rest_blob {
     const char *name; /* of the tensor or object */
     const char *path; /* of the file, for findings */
     bool is_located;  /* defects of its zip were already reported */
+    uint64_t *sum;    /* of an object; NULL: not needed */
 } rest_blob;
 
 static void report(const rest_blob *b, format_severity severity, fsdpck_error *what)
@@ -93,6 +96,8 @@ static fsdpck_status see_calls(const rest_blob *b, const value_pool *pool, value
                                fsdpck_error *err)
 {
     calls_walk w = {.b = b, .pool = pool};
+    if (b->sum != NULL)
+        *b->sum = dcp_object_sum(pool, root);
     return value_walk(pool, root, see_value, &w, err);
 }
 
@@ -322,6 +327,7 @@ static fsdpck_status see_batch(void *ctx, zip_checker *s, uint64_t job, fsdpck_e
                         catalogue_name(w->d->cat, catalogue_file(w->d->cat, file_id)->path));
         }
         b.path = path.text != NULL ? path.text : "";
+        b.sum = w->sums == NULL ? NULL : &w->sums[i];
         st = cancel_check(w->request->cancel, err);
         if (st == FSDPCK_OK)
             st = is_object ? add_object_of_rank(&b, err) : sum_blob(&b, err);
@@ -389,8 +395,15 @@ static fsdpck_status see_all(rest_work *w, record_check_result *result, fsdpck_e
     w->count = w->starts[nfiles];
     keep_objects(w);
     const uint64_t all = w->count + w->d->repeats.count;
-    return zip_check_jobs(w->request, w->d->owner, (all + BATCH - 1) / BATCH, see_batch, w, result,
-                          err);
+    const uint64_t sums_nbytes = all * sizeof *w->sums;
+    if (w->d->repeats.count > 0 && (w->sums = budget_alloc(w->d->owner, sums_nbytes, err)) == NULL)
+        return FSDPCK_LIMIT;
+    const fsdpck_status st = zip_check_jobs(w->request, w->d->owner, (all + BATCH - 1) / BATCH,
+                                            see_batch, w, result, err);
+    if (st == FSDPCK_OK && w->sums != NULL)
+        dcp_object_copies_report(w->d, w->blobs, w->count, w->sums, w->request);
+    budget_free(w->d->owner, w->sums, w->sums == NULL ? 0 : sums_nbytes);
+    return st;
 }
 
 fsdpck_status dcp_check_records(void *self, const record_check_request *request,

@@ -9,6 +9,7 @@
 #include "formats/common/zstd_stream.h"
 #include "formats/dcp/dcp_item.h"
 #include "formats/dcp/dcp_item_tensor.h"
+#include "formats/dcp/dcp_object_copies.h"
 #include "state/inner.h"
 
 #define OBJECT_LIMIT (UINT64_C(1) << 30)
@@ -321,17 +322,10 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
 {
     const dcp_repeat *repeats = d->repeats.items;
     const uint32_t number = catalogue_object(cat, object)->number;
-    size_t low = 0, high = d->repeats.count;
     uint64_t differing = 0;
 
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (repeats[middle].object < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low < d->repeats.count && repeats[low].object == number; low++) {
+    for (size_t low = dcp_first_repeat(d, number);
+         low < d->repeats.count && repeats[low].object == number; low++) {
         item_bytes other = {.bytes = VEC_OF(uint8_t, d->owner)};
         const fsdpck_status st = dcp_item_read(d, &repeats[low], &other, err);
         if (st == FSDPCK_OK &&

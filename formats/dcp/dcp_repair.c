@@ -150,7 +150,7 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
         *nrepaired += repaired;
         if (st == FSDPCK_OK && !repaired)
             log_warn(&d->log, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
-                     "omit the tensor with --exclude, or save the checkpoint again",
+                     "omit the tensor with --exclude of consolidate or reshard, or save the checkpoint again",
                      "blobs of '%s' do not fit their boxes or any known layout: some data may be "
                      "lost; keeping the recorded boxes",
                      catalogue_name(d->cat, catalogue_tensor(d->cat, tensor)->name));

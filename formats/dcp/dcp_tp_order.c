@@ -355,7 +355,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
              counts->corrected, text_plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "omit such tensors with --exclude",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "omit such tensors with --exclude of consolidate or reshard",
                  "%" PRIu64 " tensor%s with an ambiguous order will be refused", counts->unsure,
                  text_plural(counts->unsure));
 }

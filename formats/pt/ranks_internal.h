@@ -25,6 +25,7 @@
  *     ranks_lacking.c        warns about tensors of a model that some ranks lack
  *     ranks_differing.c      warns about objects that differ between ranks
  *     ranks_equal_optim.c    finds optimizer state that may be equal shards of flat parameters
+ *     ranks_beside_flat.c    finds shards of parameters beside the flat parameter that has them
  *     ranks_merge.c          one tensor of all ranks -> catalogue
  *     ranks_objects.c        the same for one object
  *     ranks_trainer_files.c  a trainer's other files
@@ -40,6 +41,7 @@
 
 #include "formats/common/pt_flatten.h"
 #include "formats/torch_folder/torch_folder.h"
+#include "state/meta_params.h"
 
 /* --- names --- */
 
@@ -234,8 +236,7 @@ typedef struct ranks_conflict {
 typedef struct ranks_meta {
     uint32_t family; /* index of the family in the list */
     uint64_t world;  /* 0: the folder has no such files */
-    /* Of params.json; 0: unknown. */
-    uint64_t heads, kv_heads, head_dim;
+    meta_params params;
 } ranks_meta;
 
 /* The merged containers of all files: ranks_frame.h. */
@@ -421,6 +422,9 @@ fsdpck_status ranks_equal_see(ranks_equal_optim *x, const ranks_state *s, uint32
 fsdpck_status ranks_equal_decide(ranks_equal_optim *x, const ranks_state *s, uint8_t *is_flat,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 void ranks_equal_release(ranks_equal_optim *x, const ranks_state *s);
+/* ranks_beside_flat.c: LOCAL state dicts of FSDP1 with use_orig_params also hold each rank's shards of the parameters,
+ * under their names, beside the complete flat parameter. For a tensor of one dim. */
+bool ranks_is_beside_flat(const ranks_state *s, uint32_t entry);
 /* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_tidy.c: removes the tensors that the merge left out, and converts the specs on slices of a

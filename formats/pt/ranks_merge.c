@@ -10,7 +10,8 @@ typedef struct plain_list {
     size_t count;
     uint32_t entry;
     bool shapes_differ;
-    bool differs; /* in shape, dtype or elements, as far as compared */
+    bool differs;        /* in shape, dtype or elements, as far as compared */
+    uint16_t other_rank; /* that differs */
 } plain_list;
 
 static const torch_shard *piece_at(const ranks_state *s, uint32_t piece)
@@ -45,6 +46,8 @@ static fsdpck_status look(const ranks_state *s, plain_list *l, fsdpck_error *err
             continue;
         if (!l->shapes_differ && (closely || (a->flags & b->flags & TORCH_SHARD_CRC)))
             RETURN_IF(ranks_shards_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
+        if (!l->differs && (l->shapes_differ || !equal))
+            l->other_rank = (uint16_t)b->rank;
         l->differs = l->differs || l->shapes_differ || !equal;
     }
     return FSDPCK_OK;
@@ -150,37 +153,6 @@ static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fs
          ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : ""));
     text_release(&ranks);
     return st;
-}
-
-/* Whether a ShardedTensor has the one dim of a flat parameter. */
-static bool is_flat_param(const ranks_state *s, uint32_t entry)
-{
-    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, entry);
-    return t->kind == RANKS_SHARDED && t->index != CAT_NONE &&
-           catalogue_tensor(s->cat, t->index)->ndim == 1;
-}
-
-/* LOCAL state dicts of FSDP1 with use_orig_params also hold each rank's shards of the parameters,
- * under their names, beside the complete flat parameter. */
-static bool beside_flat_param(const ranks_state *s, const plain_list *l)
-{
-    static const char flat_name[] = "_flat_param"; /* no release before 2.0 stores such shards */
-    const char *name = strtab_text(&s->names, l->entry);
-    const size_t length = strlen(name);
-    char sibling[1024];
-
-    if (piece_at(s, l->pieces[0])->ndim != 1 || length + 16 > sizeof sibling)
-        return false;
-    memcpy(sibling, name, length);
-    for (size_t n = length; n-- > 0;) { /* every prefix that ends in a dot, and the empty one */
-        if (n > 0 && name[n - 1] != '.')
-            continue;
-        memcpy(sibling + n, flat_name, sizeof flat_name);
-        const uint32_t found = strtab_find(&s->names, sibling, strlen(sibling));
-        if (found != STRTAB_NONE && is_flat_param(s, found))
-            return true;
-    }
-    return false;
 }
 
 /* Whether each rank's tensor has its own record, like a buffer; shards of parameters are views of
@@ -298,6 +270,7 @@ static fsdpck_status join(ranks_state *s, const plain_list *l, fsdpck_error *err
         return add_refused(s, l, RANKS_SHARD_SHAPES, err);
     if (l->count > 1)
         catalogue_tensor(s->cat, tensor)->flags |= CAT_TENSOR_EACH_RANK;
+    catalogue_tensor(s->cat, tensor)->other_rank = l->other_rank;
     for (size_t i = 0; i < l->count; i++)
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     return FSDPCK_OK;
@@ -307,7 +280,8 @@ static rank_copies_use use_of(const ranks_state *s, const plain_list *l, unsigne
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const rank_copies_rule *rule = &s->req->copies;
-    const bool beside_flat = l->differs && beside_flat_param(s, l);
+    const bool beside_flat =
+        l->differs && piece_at(s, l->pieces[0])->ndim == 1 && ranks_is_beside_flat(s, l->entry);
     return rule->use(rule->ctx, &(rank_copies){.name = strtab_text(&s->names, l->entry),
                                                .differ = l->differs,
                                                .on_some_ranks = t->is_own,

@@ -13,66 +13,24 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/json.h"
 #include "formats/pt/ranks_internal.h"
-
-enum { PARAMS_NBYTES_MAX = 1 << 16 };
 
 /* --- params.json --- */
 
-static uint64_t *find_param(ranks_meta *m, const json_token *key)
-{
-    return json_is(key, "n_heads")      ? &m->heads
-           : json_is(key, "n_kv_heads") ? &m->kv_heads
-           : json_is(key, "head_dim")   ? &m->head_dim
-                                        : NULL;
-}
-
-/* Its keys, also those inside "model". */
-static fsdpck_status read_params(ranks_meta *m, json_reader *r, fsdpck_error *err)
-{
-    json_token t;
-    unsigned depth = 1;
-    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
-    while (depth > 0) {
-        RETURN_IF(json_next(r, &t, err));
-        if (t.kind == JSON_OBJECT_END) {
-            depth--;
-            continue;
-        }
-        uint64_t *const param = find_param(m, &t);
-        const bool nests = depth == 1 && json_is(&t, "model");
-        RETURN_IF(json_next(r, &t, err));
-        if (nests && t.kind == JSON_OBJECT) {
-            depth++;
-            continue;
-        }
-        if (param != NULL && t.kind == JSON_NUMBER && t.is_u64)
-            *param = t.u64;
-        RETURN_IF(json_skip(r, &t, err));
-    }
-    return json_expect(r, JSON_END, &t, err);
-}
-
 static fsdpck_status read_params_file(ranks_state *s, fsdpck_error *err)
 {
-    static const char name[] = "params.json";
     const open_request *req = s->req;
     char *text = NULL;
     size_t nbytes = 0;
-    json_reader r;
-    if (!probe_has_entry(req->probe, name))
+    if (!probe_has_entry(req->probe, META_PARAMS_FILE))
         return FSDPCK_OK;
-    fsdpck_status st =
-        file_read_whole(&req->probe->dir, name, PARAMS_NBYTES_MAX, &text, &nbytes, err);
-    if (st == FSDPCK_OK) {
-        json_reader_init(&r, text, nbytes, FSDPCK_FINDING_MAP_CONFIG);
-        st = read_params(&s->meta, &r, err);
-        json_reader_release(&r);
-    }
+    fsdpck_status st = file_read_whole(&req->probe->dir, META_PARAMS_FILE, META_PARAMS_NBYTES_MAX,
+                                       &text, &nbytes, err);
+    if (st == FSDPCK_OK)
+        st = meta_params_read(text, nbytes, &s->meta.params, err);
     free(text);
     if (st != FSDPCK_OK) {
-        error_path_in(err, req->path, name);
+        error_path_in(err, req->path, META_PARAMS_FILE);
         error_next(err, "repair the file, or copy it again: Meta publishes it with the weights");
     }
     return st;
@@ -96,13 +54,14 @@ fsdpck_status ranks_meta_begin(ranks_state *s, fsdpck_error *err)
     if (s->req->expect_ranks > 0)
         s->meta.world = s->req->expect_ranks;
     RETURN_IF(read_params_file(s, err));
-    if (s->meta.kv_heads > 0 && s->meta.kv_heads < s->meta.world)
+    if (s->meta.params.kv_heads > 0 && s->meta.params.kv_heads < s->meta.world)
         return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
                          ("several model-parallel ranks have copies of one key head, which is not "
                           "supported"),
                          (path, s->req->path), (expected, "at most one rank for each key head"),
                          (found, "%" PRIu64 " ranks, %" PRIu64 " key head%s in params.json",
-                          s->meta.world, s->meta.kv_heads, text_plural(s->meta.kv_heads)),
+                          s->meta.world, s->meta.params.kv_heads,
+                          text_plural(s->meta.params.kv_heads)),
                          (next, "merge the files with the program that wrote them"));
     return FSDPCK_OK;
 }
@@ -242,12 +201,13 @@ static const uint64_t *shape_of(const ranks_state *s, const char *name, unsigned
 fsdpck_status ranks_meta_check(ranks_state *s, fsdpck_error *err)
 {
     const ranks_meta *m = &s->meta;
+    const meta_params *p = &m->params;
     if (m->world == 0 || s->req->expect_ranks > 0 || s->list->families.count > 1)
         return FSDPCK_OK;
     const uint64_t *wo = shape_of(s, "layers.0.attention.wo.weight", 2);
     const uint64_t *norm = shape_of(s, "norm.weight", 1);
     uint64_t expected = norm == NULL ? 0 : norm[0];
-    if (m->heads > 0 && m->head_dim > 0 && !checked_mul(m->heads, m->head_dim, &expected))
+    if (p->heads > 0 && p->head_dim > 0 && !checked_mul(p->heads, p->head_dim, &expected))
         expected = 0;
     if (wo == NULL || expected == 0)
         return FSDPCK_OK; /* RANKS-UNKNOWN */

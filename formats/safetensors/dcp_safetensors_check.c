@@ -62,9 +62,12 @@ static fsdpck_status error_of_missing(const shards_check_input *c, const shards_
     else
         error_expected(err, "%" PRIu32 " shards, as for other tensors", l->peer_shards);
     error_found(err, "%" PRIu32, l->shards);
-    error_next(err, l->file_number > 0 ? COPY_FILES
-                                       : COPY_FILES
-                        "; if none is missing, give the number of ranks with --source-ranks");
+    if (l->file_number > 0)
+        error_next(err, COPY_FILES);
+    else
+        error_next(err,
+                   COPY_FILES "; if only %" PRIu32 " ranks saved it, give --source-ranks %" PRIu32,
+                   c->ranks, c->ranks);
     return st;
 }
 

@@ -59,17 +59,29 @@ static size_t span(const char *name, size_t nbytes, size_t at, bool digits)
     return at;
 }
 
-/* text: empty, or of the name before. */
-static fsdpck_status pattern_of(strtab *patterns, text_buf *text, const char *name, size_t nbytes,
-                                uint32_t *id, fsdpck_error *err)
+/* A number between dots, or after an underscore: 'layers.0', 'layer_0', but not 'w1'. */
+static bool is_of_layer(const char *name, size_t nbytes, size_t begin, size_t end)
 {
+    return (begin == 0 || name[begin - 1] == '.' || name[begin - 1] == '_') &&
+           (end == nbytes || name[end] == '.');
+}
+
+/* is_role: of the first number of a layer alone. text: empty, or of the name before. */
+static fsdpck_status pattern_of(strtab *patterns, text_buf *text, const char *name, size_t nbytes,
+                                bool is_role, uint32_t *id, fsdpck_error *err)
+{
+    bool is_found = false;
     text->nbytes = 0;
     for (size_t at = 0; at < nbytes;) {
         const size_t digits = span(name, nbytes, at, false);
         text_append(text, name + at, digits - at);
         at = span(name, nbytes, digits, true);
-        if (at > digits)
+        if (at > digits && is_role && (is_found || !is_of_layer(name, nbytes, digits, at))) {
+            text_append(text, name + digits, at - digits);
+        } else if (at > digits) {
             text_puts(text, "#");
+            is_found = true;
+        }
     }
     RETURN_IF(text_check(text, err));
     return strtab_intern(patterns, text->nbytes > 0 ? text->text : "", text->nbytes, id, err);
@@ -161,8 +173,11 @@ static fsdpck_status gather_tensors(shards_evidence *e, const st_files *s, fsdpc
         (void)shards_global_shape(e->global, i, &ndim);
         t[i] = (shards_spread){
             .dim = UINT8_MAX, .ndim = (uint8_t)ndim, .is_regular = true, .peer = STRTAB_NONE};
-        st = pattern_of(&patterns, &text, strtab_text(&e->global->names, i),
-                        strtab_nbytes(&e->global->names, i), &t[i].pattern, err);
+        const char *name = strtab_text(&e->global->names, i);
+        const size_t nbytes = strtab_nbytes(&e->global->names, i);
+        st = pattern_of(&patterns, &text, name, nbytes, false, &t[i].pattern, err);
+        if (st == FSDPCK_OK)
+            st = pattern_of(&patterns, &text, name, nbytes, true, &t[i].role, err);
     }
     text_release(&text);
     strtab_release(&patterns);
@@ -205,16 +220,13 @@ static int by_layer(const void *a, const void *b)
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
-static fsdpck_status find_peers(shards_evidence *e, fsdpck_error *err)
+/* all: room for all tensors. */
+static void find_peers_by(shards_evidence *e, layer_tensor *all, bool is_role)
 {
     const size_t count = e->tensors.count;
-    const uint64_t nbytes = count * sizeof(layer_tensor);
-    layer_tensor *all = budget_alloc(e->owner, nbytes, err);
-    if (all == NULL)
-        return FSDPCK_LIMIT;
     for (uint32_t i = 0; i < count; i++) {
         const shards_spread *t = VEC_AT(&e->tensors, const shards_spread, i);
-        all[i] = (layer_tensor){.pattern = t->pattern,
+        all[i] = (layer_tensor){.pattern = is_role ? t->role : t->pattern,
                                 .shards = t->shards,
                                 .tensor = i,
                                 .ndim = t->ndim,
@@ -225,9 +237,22 @@ static fsdpck_status find_peers(shards_evidence *e, fsdpck_error *err)
     size_t most = 0; /* the first of its kind has the most shards */
     for (size_t i = 0; i < count; i++) {
         most = by_pattern(&all[most], &all[i]) == 0 ? most : i;
-        if (all[most].shards > all[i].shards)
-            VEC_AT(&e->tensors, shards_spread, all[i].tensor)->peer = all[most].tensor;
+        shards_spread *t = VEC_AT(&e->tensors, shards_spread, all[i].tensor);
+        if (all[most].shards <= all[i].shards || t->peer != STRTAB_NONE)
+            continue;
+        t->peer = all[most].tensor;
+        t->is_of_role = is_role;
     }
+}
+
+static fsdpck_status find_peers(shards_evidence *e, fsdpck_error *err)
+{
+    const uint64_t nbytes = e->tensors.count * sizeof(layer_tensor);
+    layer_tensor *all = budget_alloc(e->owner, nbytes, err);
+    if (all == NULL)
+        return FSDPCK_LIMIT;
+    find_peers_by(e, all, true);
+    find_peers_by(e, all, false);
     budget_free(e->owner, all, nbytes);
     return FSDPCK_OK;
 }

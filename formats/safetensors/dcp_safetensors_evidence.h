@@ -27,7 +27,11 @@ typedef struct shards_spread {
     uint32_t rank_number;
     uint32_t file_number;
     uint32_t pattern; /* id of its name without the numbers */
-    uint32_t peer;    /* tensor of that pattern and that first shard with the most shards */
+    uint32_t role;    /* id of its name without the number of the layer */
+    uint32_t
+        peer; /* tensor of that role, else that pattern, and that first shard with the most shards */
+    bool
+        is_of_role; /* the peer: the same tensor of another layer; 'w1' and 'w2' of a layer are not */
     uint8_t ndim;
     uint8_t dim;                 /* the one that is sharded; UINT8_MAX: none */
     bool has_end;                /* an entry without elements */

@@ -86,7 +86,8 @@ static bool lacks(const shards_evidence *e, const shards_spread *t, uint64_t ran
     if (is_file ? lacks_of_file(e, t, lack->peer_shards)
                 : lacks_of_rank(e, t, lack->peer_shards, ranks))
         return true;
-    if (peer == NULL || (!is_file && may_be_short(e, t, peer->shards)))
+    if (peer == NULL || (!t->is_of_role && is_of_grid(e, t)) ||
+        (!is_file && may_be_short(e, t, peer->shards)))
         return false;
     lack->peer = t->peer;
     lack->peer_shards = peer->shards;

@@ -22,12 +22,26 @@ bool hf_choice_is_variant(const char *name)
            strcmp(name + n - m, after) == 0 && name + n - m > at + sizeof before - 1;
 }
 
-/* The whole model in one file, which loaders read without a variant's name: `model.safetensors`, or
- * the file beside the index of a variant of it. NULL: none. */
+#define SUFFIX                ".safetensors"
+#define DIFFUSERS_SINGLE_FILE "diffusion_pytorch_model" SUFFIX
+
+bool hf_choice_is_variant_of(const char *name, const char *single)
+{
+    const size_t n = strlen(name), m = strlen(single), suffix = strlen(SUFFIX);
+    if (m <= suffix || n <= m + 1 || strcmp(name + n - suffix, SUFFIX) != 0 ||
+        strncmp(name, single, m - suffix + 1) != 0)
+        return false;
+    return strcspn(name + m - suffix + 1, "-.") == n - m - 1; /* numbered ones need their index */
+}
+
+/* The whole model in one file, which loaders read without a variant's name: `model.safetensors` of transformers, that of
+ * diffusers, or the file beside the index of a variant of it. NULL: none. */
 static const char *find_single_file(const probe_input *in)
 {
     if (probe_has_entry(in, HF_SINGLE_FILE))
         return HF_SINGLE_FILE;
+    if (probe_has_entry(in, DIFFUSERS_SINGLE_FILE))
+        return DIFFUSERS_SINGLE_FILE;
     for (size_t i = 0; i < in->entry_count; i++) {
         if (!hf_choice_is_variant(in->entries[i]))
             continue;

@@ -8,6 +8,8 @@
 bool hf_choice_is_index(const char *name);
 /* 'model.safetensors.index.fp16.json': of a variant of the weights. */
 bool hf_choice_is_variant(const char *name);
+/* 'model.fp16.safetensors' of 'model.safetensors'. */
+bool hf_choice_is_variant_of(const char *name, const char *single);
 /* The index of the folder, or NULL. */
 fsdpck_status hf_choice_index(const probe_input *in, const char **name,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -83,7 +83,10 @@ static void warn_extra(const open_request *req, const hf_choice *c, const char *
 {
     const char *model = c->alone != NULL ? c->alone : c->families == 1 ? c->family : NULL;
     const char *next = shard_name_is_of_models(entry) ? next_of_model : next_of_extra;
-    if (model != NULL)
+    if (c->alone != NULL && hf_choice_is_variant_of(entry, c->alone))
+        log_warn(&req->log, FSDPCK_FINDING_WEIGHTS_BESIDE, "to read the variant, give its path",
+                 "reading '%s'; ignoring its variant '%s' beside it", c->alone, entry);
+    else if (model != NULL)
         log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next,
                  "'%s' is not read: it is not part of the model '%s'", entry, model);
     else
@@ -197,7 +200,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         }
         if (extra > 0)
             log_warn(
-                &req->log, FSDPCK_FINDING_IDX_EXTRA, "omit such tensors with --exclude",
+                &req->log, FSDPCK_FINDING_IDX_EXTRA, "omit such tensors with --exclude of consolidate or reshard",
                 "'%s' holds %zu tensor%s that the index does not list; such tensors are also read",
                 st_files_name(s, i), extra, text_plural(extra));
     }

@@ -14,13 +14,14 @@ static bool probe(const probe_input *in, const char **near_miss)
     if (in->is_folder)
         return false;
     const uint8_t *head = in->head;
-    if (in->head_nbytes > 8) {
-        const uint64_t n = load_le64(head);
-        if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8 && head[8] == '{')
-            return true;
-    }
+    const uint64_t n = in->head_nbytes > 8 ? load_le64(head) : 0;
+    const bool has_header = n >= 2 && n <= ST_HEADER_NBYTES_MAX && head[8] == '{';
+    if (has_header && n <= in->nbytes - 8)
+        return true;
     if (in->name == NULL || !text_ends_with(in->name, strlen(in->name), ".safetensors"))
         return false;
+    if (has_header) /* cut; a length such as 384 resembles the first bytes of a pickle */
+        return true;
     if (in->head_nbytes >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
         *near_miss = "named .safetensors, but a zip archive";
         return false;

@@ -126,6 +126,7 @@ typedef struct check_result {
     uint64_t unread_nbytes;
     uint64_t skipped_records;  /* not read, or only partly: sampled, out of time */
     bool stopped;              /* out of time */
+    uint64_t step_files;       /* at level numeric: files with steps of the optimizer, which were compared */
     check_statistics *numbers; /* by tensor; NULL unless requested */
     uint64_t ntensors;
 } check_result;

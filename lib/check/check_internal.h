@@ -6,6 +6,7 @@
  *     check_bytes.c       reading: checksums and numbers in one pass
  *     check_chunks.c      maps the elements read to chunks; joins checksums of parts
  *     check_numbers.c     findings about the numbers of a tensor
+ *     check_steps.c       steps of the optimizer, by parameter and by file
  *     check_confusable.c  names that look the same
  *     check_same_files.c  files with equal records
  *     check_merge.c       merges the results of several processes
@@ -133,6 +134,8 @@ fsdpck_status chunk_scans_total(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* After c->sums are there. */
 void check_numbers(check *c);
+/* NUM-STEP: whether the parameters are at one step of the optimizer. */
+void check_steps(check *c);
 
 /* KEY-CONFUSABLE: names that look the same. */
 fsdpck_status check_confusable(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -47,75 +47,6 @@ static void report(check *c, uint64_t tensor, fsdpck_finding_id id, const char *
     findings_report(c->found, &what);
 }
 
-/* ---- steps ---- */
-
-/* The value of a tensor of one floating element, which a scan keeps. */
-static double first_number(dtype d, const scan_counts *s)
-{
-    element_stats m = {0};
-    uint64_t exponents[EXPONENTS];
-    element_stats_add_elements(d, s->first, 1, &m, exponents);
-    return m.mean;
-}
-
-typedef struct step_count {
-    double step;
-    uint64_t tensors, first; /* first: the tensor */
-} step_count;
-
-#define STEPS_MAX 16u
-
-static size_t count_step(step_count *steps, size_t n, double step, uint64_t tensor)
-{
-    size_t i = 0;
-    while (i < n && steps[i].step != step)
-        i++;
-    if (i == STEPS_MAX)
-        return n;
-    if (i == n)
-        steps[n++] = (step_count){.step = step, .first = tensor};
-    steps[i].tensors++;
-    return n;
-}
-
-/* Parameters that were frozen for a while, or experts without tokens, have fewer steps: a note. */
-static void report_steps(check *c, const step_count *steps, size_t n)
-{
-    size_t most = 0, odd = 0;
-    fsdpck_error what;
-    for (size_t i = 1; i < n; i++)
-        if (steps[i].tensors > steps[most].tensors)
-            most = i;
-    odd = most == 0 ? 1 : 0;
-    FAIL_WITH(&what, BADINPUT, NUM_STEP, ("parameters are at different steps"),
-              (tensor, name_of(c, steps[odd].first)),
-              (expected, "step %.0f, as for %" PRIu64 " parameter%s", steps[most].step,
-               steps[most].tensors, text_plural(steps[most].tensors)),
-              (found, "step %.0f for %" PRIu64 " parameter%s; %zu%s different steps in total",
-               steps[odd].step, steps[odd].tensors, text_plural(steps[odd].tensors), n,
-               n == STEPS_MAX ? " or more" : ""));
-    findings_report(c->found, &what);
-}
-
-static void check_steps(check *c)
-{
-    const catalogue *cat = c->r->cat;
-    step_count steps[STEPS_MAX];
-    size_t n = 0;
-    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
-        const cat_tensor *t = catalogue_tensor(cat, i);
-        const scan_counts *s = &c->sums[i];
-        if (s->nelems != 1 || s->nan + s->inf > 0 ||
-            dtype_get((dtype)t->dtype)->kind != DTYPE_IS_FLOAT)
-            continue;
-        if (text_ends_with(catalogue_name(cat, t->name), catalogue_name_nbytes(cat, t->name),
-                           ".step"))
-            n = count_step(steps, n, first_number((dtype)t->dtype, s), i);
-    }
-    if (n > 1)
-        report_steps(c, steps, n);
-}
-
 /* ---- lost shards ---- */
 
 static void describe_box(const check *c, uint64_t chunk, bool first, fsdpck_error *err)
@@ -283,7 +214,7 @@ static void check_equal(check *c, uint64_t tensor, const scan_counts *s)
         FAIL_WITH(&what, BADINPUT, NUM_CONSTANT, ("all numbers of the tensor are equal"),
                   (tensor, name_of(c, tensor)));
         if (dtype_get(d)->kind == DTYPE_IS_FLOAT && s->inf == 0)
-            error_found(&what, "%" PRIu64 " times %.9g", s->nelems, first_number(d, s));
+            error_found(&what, "%" PRIu64 " times %.9g", s->nelems, element_number(d, s->first));
         else
             error_found(&what, "%" PRIu64 " numbers", s->nelems);
         findings_report(c->found, &what);

@@ -139,3 +139,12 @@ void element_stats_add(element_stats *to, const element_stats *from)
     to->least = from->least < to->least ? from->least : to->least;
     to->most = from->most > to->most ? from->most : to->most;
 }
+
+double element_number(dtype d, const uint8_t *element)
+{
+    widener w;
+    double x[2] = {0, 0}; /* parts of a complex element */
+    if (widener_init(&w, d))
+        widen(&w, element, 1, x);
+    return x[0];
+}

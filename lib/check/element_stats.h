@@ -32,4 +32,7 @@ void element_stats_add_elements(dtype d, const uint8_t *bytes, uint64_t n, eleme
 /* Adds `from` after `to`. The order affects the last bits of mean and squares. */
 void element_stats_add(element_stats *to, const element_stats *from);
 
+/* One element of a floating dtype. */
+double element_number(dtype d, const uint8_t *element);
+
 #endif

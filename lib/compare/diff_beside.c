@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "compare/diff.h"
 #include "compare/diff_json_beside.h"
+#include "compare/diff_metadata.h"
 #include "open/other_files.h"
 #include "open/state_files.h"
 
@@ -325,8 +326,10 @@ static fsdpck_status diff_beside(fsdpck_diff *d, const fsdpck_diff_options *opti
     text_release(&left.names);
     RETURN_IF(st);
     if (group_rank(ctx->group) == 0) {
-        if (!selected)
+        if (!selected) {
             diff_json_beside(d->a.src, d->b.src, &ctx->log);
+            diff_metadata_warn(d->a.src, d->b.src, &ctx->log);
+        }
         RETURN_IF(warn_nested(d, err));
     }
     note_compared(&ctx->log, d);

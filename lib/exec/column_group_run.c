@@ -200,12 +200,13 @@ static fsdpck_status write_member(const row_block *b, const member_buffer *s, ui
         exec_checksums_add(x, &part, s->bytes);
     if (b->is_kept) {
         resume_count(b->worker, &s->range, &s->kept);
+        progress_keep(x->r.progress, s->range.end - s->range.begin);
     } else {
         RETURN_IF(write_range(b->worker, &s->range, s->bytes, err));
         tile_parts_find(&b->worker->parts, x->r.plan, &s->range);
         resume_record(b->worker, &s->range, s->bytes, overflows);
+        progress_add(x->r.progress, s->range.end - s->range.begin);
     }
-    progress_add(x->r.progress, s->range.end - s->range.begin);
     return FSDPCK_OK;
 }
 

@@ -80,7 +80,7 @@ fsdpck_status exec_finish_kept(worker *w, const output_range *range, uint64_t it
 {
     checksum_range(w, range, item_begin);
     RETURN_IF(resume_write_others(w, range, w->tile + w->at, kept->has_others, err));
-    progress_add(w->x->r.progress, range->end - range->begin);
+    progress_keep(w->x->r.progress, range->end - range->begin);
     resume_count(w, range, kept);
     return FSDPCK_OK;
 }

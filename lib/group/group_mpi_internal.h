@@ -13,6 +13,7 @@
 
 typedef struct beat {
     uint64_t done_bytes;
+    uint64_t kept_bytes;
     uint64_t moved_bytes; /* from rank 0: of all */
     uint32_t phase;
     uint32_t flags;

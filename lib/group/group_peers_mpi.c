@@ -95,6 +95,7 @@ static void send_beat(group_link *l, peer *p, uint32_t flags)
         return;
     p->send = (beat){
         .done_bytes = atomic_load(&w->done_bytes),
+        .kept_bytes = atomic_load(&w->kept_bytes),
         .moved_bytes = atomic_load(&w->moved_bytes) + (l->rank == 0 ? sum_moved(l) : 0),
         .phase = atomic_load(&w->phase_number),
         .flags = flags | (atomic_load(&l->failed) ? (uint32_t)BEAT_FAILED : 0u),
@@ -124,11 +125,14 @@ static void sum_progress(group_link *l)
 {
     progress *w = l->watch->progress;
     const uint32_t phase = atomic_load(&w->phase_number);
-    uint64_t sum = 0;
+    uint64_t sum = 0, kept = 0;
     for (unsigned i = 0; l->rank == 0 && i < l->peer_count; i++)
-        if (l->peers[i].last.phase == phase)
+        if (l->peers[i].last.phase == phase) {
             sum += l->peers[i].last.done_bytes;
+            kept += l->peers[i].last.kept_bytes;
+        }
     atomic_store(&w->peers_bytes, sum);
+    atomic_store(&w->peers_kept_bytes, kept);
     atomic_store(&w->peers_moved_bytes, sum_moved(l));
 }
 

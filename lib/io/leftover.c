@@ -184,8 +184,8 @@ static fsdpck_status fill(const folder *dir, leftover *l, const struct stat *st,
     if (l->is_recent)
         l->holder = LEFTOVER_UNKNOWN;
     /* root is no exception: a run of another user may still need it. */
-    l->is_foreign = st->st_uid != geteuid() ||
-                    (l->kind == LEFTOVER_JOURNAL && !journal_is(dir, l->name));
+    l->is_foreign = st->st_uid != geteuid();
+    l->is_no_journal = l->kind == LEFTOVER_JOURNAL && !journal_is(dir, l->name);
     return FSDPCK_OK;
 }
 
@@ -233,7 +233,8 @@ fsdpck_status leftover_list(const folder *dir, const char *of, vec *list, fsdpck
 
 bool leftover_is_free(const leftover *l)
 {
-    return l->holder == LEFTOVER_FREE && !l->is_foreign && (l->kind != LEFTOVER_OLD || l->is_replaced);
+    return l->holder == LEFTOVER_FREE && !l->is_foreign && !l->is_no_journal &&
+           (l->kind != LEFTOVER_OLD || l->is_replaced);
 }
 
 int leftover_remove(const folder *dir, const leftover *l)

@@ -42,7 +42,8 @@ typedef struct leftover {
     leftover_holder holder;
     bool is_folder;
     bool is_recent;   /* no process has it, but it changed in the last 10 seconds: LEFTOVER_UNKNOWN */
-    bool is_foreign;  /* of another user, or named as a journal without the first bytes of one */
+    bool is_foreign;  /* of another user */
+    bool is_no_journal; /* named as a journal, without the first bytes of one */
     bool is_replaced; /* an object of its kind that is not empty has its NAME, which is not cut */
     uint64_t nbytes;  /* of all files */
     uint64_t ino;

@@ -126,9 +126,11 @@ fsdpck_status output_flush(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
  * lives. */
 typedef enum output_adopted {
     OUTPUT_ADOPTED,
-    OUTPUT_ADOPT_ABSENT, /* no such partial */
-    OUTPUT_ADOPT_BUSY,   /* a process that lives has it */
-    OUTPUT_ADOPT_FOREIGN /* of another user or kind */
+    OUTPUT_ADOPT_ABSENT,     /* no such partial */
+    OUTPUT_ADOPT_BUSY,       /* a process that lives has it */
+    OUTPUT_ADOPT_OTHER_USER,
+    OUTPUT_ADOPT_OTHER_KIND, /* a folder instead of a file, or the reverse */
+    OUTPUT_ADOPT_LINKED      /* a file with other hard links */
 } output_adopted;
 /* Unless *adopted is OUTPUT_ADOPTED, the output is released. Fails like output_begin. */
 fsdpck_status output_adopt(output *o, const char *path, output_kind kind, unsigned flags,

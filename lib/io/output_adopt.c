@@ -10,12 +10,14 @@
 #include "io/output_internal.h"
 #include "io/output_remove.h"
 
-/* Another user cannot have put it there. */
-static bool is_own(const output *o, const struct stat *st)
+/* OUTPUT_ADOPTED: another user cannot have put it there. */
+static output_adopted check_own(const output *o, const struct stat *st)
 {
-    const bool is_kind = o->kind == OUTPUT_FOLDER ? S_ISDIR(st->st_mode) != 0
-                                                  : S_ISREG(st->st_mode) && st->st_nlink == 1;
-    return is_kind && st->st_uid == geteuid();
+    if (o->kind == OUTPUT_FOLDER ? !S_ISDIR(st->st_mode) : !S_ISREG(st->st_mode))
+        return OUTPUT_ADOPT_OTHER_KIND;
+    if (st->st_uid != geteuid())
+        return OUTPUT_ADOPT_OTHER_USER;
+    return o->kind == OUTPUT_FILE && st->st_nlink != 1 ? OUTPUT_ADOPT_LINKED : OUTPUT_ADOPTED;
 }
 
 /* Locks the partial, and checks that the locked object still has its name. */
@@ -25,8 +27,9 @@ static output_adopted lock_partial(output *o)
     bool is_busy;
     if (fstatat(o->parent.fd, o->partial_name, &named, AT_SYMLINK_NOFOLLOW) != 0)
         return OUTPUT_ADOPT_ABSENT;
-    if (!is_own(o, &named))
-        return OUTPUT_ADOPT_FOREIGN;
+    const output_adopted owner = check_own(o, &named);
+    if (owner != OUTPUT_ADOPTED)
+        return owner;
     o->lock_fd = output_open_locked(o, &is_busy);
     if (is_busy)
         return OUTPUT_ADOPT_BUSY;

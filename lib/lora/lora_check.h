@@ -36,6 +36,12 @@ fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t ow
                                 const lora_config *config, lora_lost *lost, lora_found_fn found,
                                 void *ctx, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* lora_targets.c: whether PEFT loads the adapter without the factors of the module. ensure_weight_tying gives an adapter to an
+ * output projection that is tied, and removes its name from target_modules. Without a name of embeddings that PEFT knows, the
+ * config then does not show it. */
+fsdpck_status lora_is_dropped(const lora_set *set, const lora_module *m, const lora_config *config,
+                              bool *dropped, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* lora_targets.c: whether modules_to_save names a module around a tensor of the base model. */
 bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes);
 /* The first name of a list of target_modules that no module with an adapter has; NULL: none. *count: all such names. */

@@ -56,6 +56,51 @@ fsdpck_status lora_find_contradiction(const lora_config *c, const char *path, si
     return FSDPCK_OK;
 }
 
+/* Names by which PEFT finds that embeddings are targets. Source: peft 0.21.2 (_check_tied_modules). */
+static const char *const embeddings[] = {"embed_tokens", "lm_head"};
+
+static bool has_embedding(const strtab *names)
+{
+    for (uint32_t i = 0; i < strtab_count(names); i++) {
+        const char *name = strtab_text(names, i), *dot = strrchr(name, '.');
+        const char *last = dot == NULL ? name : dot + 1;
+        if (TEXT_IS_IN(last, strlen(last), embeddings))
+            return true;
+    }
+    return false;
+}
+
+static fsdpck_status ties_at_load(const lora_config *c, bool *ties, fsdpck_error *err)
+{
+    *ties = c->target_modules.is_all || has_embedding(&c->modules_to_save.texts) ||
+            (!c->target_modules.is_regex && has_embedding(&c->target_modules.texts));
+    for (size_t i = 0; i < 2 && c->target_modules.is_regex && !*ties; i++)
+        RETURN_IF(
+            lora_names_match(&c->target_modules, embeddings[i], strlen(embeddings[i]), ties, err));
+    return FSDPCK_OK;
+}
+
+fsdpck_status lora_is_dropped(const lora_set *set, const lora_module *m, const lora_config *c,
+                              bool *dropped, fsdpck_error *err)
+{
+    text_buf key = {0};
+    const char *member = NULL;
+    uint64_t layer;
+    *dropped = false;
+    if (m->kind != LORA_LINEAR || !c->ties_tokens)
+        return FSDPCK_OK;
+    fsdpck_status st = lora_module_key(set, m, &key, err);
+    if (st == FSDPCK_OK && !lora_layer_of(key.text, key.nbytes, &layer))
+        st = lora_find_contradiction(c, key.text, key.nbytes, &member, err);
+    text_release(&key);
+    if (st != FSDPCK_OK || member == NULL || strcmp(member, "target_modules") != 0)
+        return st;
+    bool ties;
+    RETURN_IF(ties_at_load(c, &ties, err));
+    *dropped = !ties;
+    return FSDPCK_OK;
+}
+
 bool lora_is_saved_name(const lora_config *c, const char *path, size_t nbytes)
 {
     const strtab *names = &c->modules_to_save.texts;

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "lora/lora_check.h"
+#include "lora/lora_likeness.h"
 #include "lora/merge_list_internal.h"
 
 /* --- tensors of both checkpoints --- */
@@ -193,13 +194,17 @@ static const char *advice(const list_maker *k)
         return "the base model has its experts under other names: convert it with fsdpck "
                "consolidate SRC BASE --map NAME, or with --import (fsdpck maps lists them), and "
                "merge into BASE";
-    return "give the base model that the adapter was trained on";
+    return LORA_BASE_ADVICE;
 }
 
 static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_error *err)
 {
     text_buf names = {0};
     const size_t most = sizeof k->missing / sizeof k->missing[0];
+    lora_likeness like;
+    lora_likeness_init(&like, k->missing[0]);
+    for (size_t i = 0; i < k->base->count; i++)
+        lora_likeness_try(&like, k->base->inputs[i].name, k->base->inputs[i].nbytes);
     for (size_t i = 0; i < k->missing_count && i < most; i++)
         text_printf(&names, "%s'%s'", i == 0 ? "" : ", ", k->missing[i]);
     if (k->missing_count > most)
@@ -211,6 +216,8 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
                         strtab_text(&k->list->adapters, k->request->adapter_name), what,
                         k->missing_count),
                        (found, "%s", names.text), (next, "%s", advice(k)));
+    if (st == FSDPCK_BADINPUT && like.best[0] != '\0')
+        error_expected(err, "modules of the base model, such as '%s'", like.best);
     text_release(&names);
     return st;
 }
@@ -294,6 +301,27 @@ static fsdpck_status stop_at_fault(void *ctx, const fsdpck_error *fault, fsdpck_
     return fault->status;
 }
 
+/* With equal factors the product of the embedding is that of the output projection too. */
+static fsdpck_status check_dropped(const list_maker *k, fsdpck_error *err)
+{
+    for (size_t i = 0; i < lora_module_count(&k->set); i++) {
+        const lora_module *m = lora_module_at(&k->set, i);
+        bool dropped = false;
+        if (m->adapter == k->adapter && k->together[i] == MERGE_ALONE)
+            RETURN_IF(lora_is_dropped(&k->set, m, k->request->config, &dropped, err));
+        if (dropped)
+            return FAIL_WITH(
+                err, BADINPUT, LORA_CONFIG,
+                ("the adapter has factors for '%s', which target_modules of its config does not "
+                 "name: PEFT loads the adapter without them",
+                 lora_text(&k->set, m->path)),
+                (tensor, lora_text(&k->set, m->path)),
+                (next, "to merge them, add this name to target_modules of adapter_config.json; "
+                       "else remove the tensors"));
+    }
+    return FSDPCK_OK;
+}
+
 /* A name of the set in the list, or STRTAB_NONE. */
 static uint32_t find_in_list(const list_maker *k, uint32_t name)
 {
@@ -318,6 +346,7 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
                       .first_bias = LORA_NONE};
     RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
                                 stop_at_fault, NULL, err));
+    RETURN_IF(check_dropped(k, err));
     k->request->lost = lost.unproven;
     k->request->first_lost = find_in_list(k, lost.first);
     k->request->lost_biases = lost.biases;

@@ -67,15 +67,20 @@ typedef struct map_argument {
     uint64_t value;
     bool may_differ;  /* from config.json, as a vocabulary with padding */
     const char *note; /* a constant that follows the value in `used`; NULL: none */
+    /* The file with the number, a constant, which a value by the user must not contradict; NULL: the arguments of the
+     * training. */
+    const char *file;
 } map_argument;
 /* Has no effect before map_apply_arguments. A later argument with the same key counts. */
 void map_take_argument(tensor_map *m, const map_argument *argument);
+/* The rows of a head, by an argument. `from` is a constant: "'kv_channels' of the training". */
+void map_take_head_dim(tensor_map *m, uint64_t rows, const char *from);
 /* An argument as text: "true", "false", a number, or a text; for `expect`. Likewise. */
 void map_take_argument_text(tensor_map *m, const char *key, size_t key_nbytes, const char *text,
                             size_t nbytes);
 /* Gives the variables without a value those of the arguments, and appends "heads=32, kv_heads=8" to
  * `used`. UNSUPPORTED (MAP-ARGUMENTS) for one that a `refuse` or an `expect` line excludes, BADINPUT (MAP-ARGUMENTS) for
- * one that contradicts config.json. */
+ * one that contradicts config.json or, of a file, the user. */
 fsdpck_status map_apply_arguments(tensor_map *m, text_buf *used,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 

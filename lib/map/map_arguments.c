@@ -1,4 +1,4 @@
-/* map_arguments.c: values of the variables of a map, from the arguments of the training run. */
+/* map_arguments.c: values of the variables of a map, from the arguments of the training run or params.json. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,6 +75,13 @@ static void set_argument(const tensor_map *m, map_variable_def *v, uint32_t key,
     v->argument_may_differ = a->may_differ;
     v->argument = a->value;
     v->argument_note = a->note == NULL ? "" : a->note;
+    v->argument_file = a->file;
+}
+
+void map_take_head_dim(tensor_map *m, uint64_t rows, const char *from)
+{
+    m->head_rows = rows;
+    m->head_rows_from = from;
 }
 
 void map_take_argument(tensor_map *m, const map_argument *argument)
@@ -83,7 +90,7 @@ void map_take_argument(tensor_map *m, const map_argument *argument)
     const uint32_t key = strtab_find(&m->texts, argument->key, argument->key_nbytes);
     if (argument->key_nbytes == strlen(kv_channels) &&
         memcmp(argument->key, kv_channels, strlen(kv_channels)) == 0)
-        m->kv_channels = argument->value;
+        map_take_head_dim(m, argument->value, "'kv_channels' of the training");
     if (key == STRTAB_NONE)
         return;
     for (size_t i = 0; i < m->variables.count; i++)
@@ -145,13 +152,32 @@ static fsdpck_status fail_differs(const tensor_map *m, const map_variable_def *v
 {
     const uint32_t key = *VEC_AT(&m->keys, const uint32_t, v->first_key);
     const char *name = strtab_text(&m->texts, v->name);
+    const char *from =
+        v->argument_file != NULL ? v->argument_file : "the arguments of the training";
     return FAIL_WITH(
         err, BADINPUT, MAP_ARGUMENTS,
-        ("config.json and the arguments of the training differ in '%s'",
-         strtab_text(&m->texts, key)),
-        (expected, "%" PRIu64 ", as in the arguments of the training", v->argument),
+        ("config.json and %s differ in '%s'", from, strtab_text(&m->texts, key)),
+        (expected, "%" PRIu64 ", as in %s", v->argument, from),
         (found, "%" PRIu64 " in config.json", v->value),
-        (next, "give the config.json of this model, or the right value with --map-set %s=N", name));
+        (next,
+         v->argument_file != NULL
+             ? "give the config.json of this model with --config; if %s is of another model, "
+               "copy that of this model beside the weights"
+             : "give the config.json of this model, or the right value with --map-set %s=N",
+         v->argument_file != NULL ? v->argument_file : name));
+}
+
+static fsdpck_status fail_by_user(const tensor_map *m, const map_variable_def *v, fsdpck_error *err)
+{
+    const char *name = strtab_text(&m->texts, v->name);
+    return FAIL_WITH(
+        err, BADINPUT, MAP_ARGUMENTS,
+        ("--map-set %s=%" PRIu64 " contradicts %s", name, v->value, v->argument_file),
+        (expected, "%" PRIu64 ", as in %s", v->argument, v->argument_file),
+        (found, "%" PRIu64, v->value),
+        (next,
+         "omit --map-set %s; if %s is of another model, copy that of this model beside the weights",
+         name, v->argument_file));
 }
 
 fsdpck_status map_apply_arguments(tensor_map *m, text_buf *used, fsdpck_error *err)
@@ -166,6 +192,9 @@ fsdpck_status map_apply_arguments(tensor_map *m, text_buf *used, fsdpck_error *e
     RETURN_IF(check_expected(m, err));
     for (size_t i = 0; i < m->variables.count; i++) {
         map_variable_def *v = VEC_AT(&m->variables, map_variable_def, i);
+        if (v->has_argument && v->by_user && v->argument_file != NULL && !v->argument_may_differ &&
+            v->value != v->argument)
+            return fail_by_user(m, v, err);
         if (!v->has_argument || v->by_user)
             continue;
         if (v->is_set && !v->is_switch && !v->argument_may_differ && v->value != v->argument)

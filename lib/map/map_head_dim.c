@@ -1,5 +1,5 @@
 /* map_head_dim.c: the rows of a head, by other things than numbers of heads: config.json, the arguments of the
- * training, and tensors. Numbers of heads that are all wrong by one factor divide the rows too. */
+ * training, params.json, and tensors. Numbers of heads that are all wrong by one factor divide the rows too. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -45,9 +45,9 @@ uint64_t map_head_dim(const tensor_map *m, const char **from)
     *from = "'head_dim' of config.json";
     if (m->head_dim > 0)
         return m->head_dim;
-    if (m->kv_channels > 0) {
-        *from = "'kv_channels' of the training";
-        return m->kv_channels;
+    if (m->head_rows > 0) {
+        *from = m->head_rows_from;
+        return m->head_rows;
     }
     if (heads == 0 || hidden % heads != 0 ||
         !divides_hidden_size(at_top ? m->model_type : m->nested_model_type))

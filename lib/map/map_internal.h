@@ -123,7 +123,7 @@ typedef struct map_variable_def {
     /* The argument of the training that its first key names. */
     bool has_argument, argument_may_differ;
     uint64_t argument;
-    const char *argument_note;
+    const char *argument_note, *argument_file; /* as in map_argument */
 } map_variable_def;
 
 /* `expect`: an argument of the training, and the values that the map converts. */
@@ -160,7 +160,8 @@ struct tensor_map {
     uint64_t head_dim;           /* of config.json, at the top, else in text_config; 0: absent */
     bool head_dim_at_top;
     map_config_sizes top, nested; /* of config.json, and of its text_config */
-    uint64_t kv_channels;         /* rows of a head, in the arguments of the training; 0: absent */
+    uint64_t head_rows;           /* rows of a head, by the arguments; 0: absent */
+    const char *head_rows_from;   /* that argument */
     char model_type[64], nested_model_type[64]; /* of config.json, likewise; "": absent */
     vec refused;          /* uint32_t: the keys of the `refuse` lines, ids in texts */
     uint32_t refused_key; /* an argument of the training that is one of them, and true */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "lora/lora_likeness.h"
 #include "lora/lora_zero.h"
 #include "open/checkpoint.h"
 
@@ -168,15 +169,17 @@ static fsdpck_status check_like(const fsdpck_checkpoint *c, const lora_set *set,
                                 fsdpck_error *err)
 {
     lora_base_counts counts;
+    lora_likeness near;
     RETURN_IF(lora_check_base(set, &c->base->cat, adapter, config, &like->cat, NULL, &counts,
                               stop_at_fault, NULL, err));
+    lora_likeness_of_base(&near, counts.first_missing, &like->cat);
     if (counts.missing > counts.renamed || (counts.compared == 0 && counts.missing > 0))
         return FAIL_WITH(err, BADINPUT, LORA_SHAPE,
                          ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
                           " modules that the adapter changes",
                           counts.missing, counts.missing + counts.compared),
                          (path, like->path), (expected, "'%s.weight'", counts.first_missing),
-                         (next, "give the base model that the adapter was trained on"));
+                         (found, "modules such as '%s'", near.best), (next, LORA_BASE_ADVICE));
     if (counts.missing > 0)
         log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_SHAPE,
                  "check that it is the base model that the adapter was trained on",

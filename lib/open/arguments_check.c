@@ -36,6 +36,8 @@ typedef struct comparison {
     uint64_t count;
 } comparison;
 
+/* --- arguments of the training --- */
+
 static bool is_true(const value_pool *pool, value arguments, const char *name)
 {
     value v;
@@ -112,20 +114,56 @@ static void compare(void *ctx, const value_pool *pool, value arguments)
     compare_switches(ctx, pool, arguments);
 }
 
-fsdpck_status arguments_check(fsdpck_checkpoint *of, const model_config *config, fsdpck_error *err)
+/* --- params.json --- */
+
+static void compare_number(comparison *c, const char *key, const char *param, double number)
+{
+    const config_setting *s = config_settings_find(&c->settings, key);
+    char text[48];
+    if (number == 0 || s->kind != JSON_NUMBER || s->number == number)
+        return;
+    snprintf(text, sizeof text, "%.15g", number);
+    put(c, key, s->text, param, text);
+}
+
+static void compare_params(comparison *c, const meta_params *p)
+{
+    const config_setting *rope = config_settings_find(&c->settings, "rope_type");
+    const bool is_llama3 = rope->kind == JSON_STRING && strcmp(rope->text, "llama3") == 0;
+    compare_number(c, "rope_theta", "rope_theta", p->rope_theta);
+    compare_number(c, "rms_norm_eps", "norm_eps", p->norm_eps);
+    if (rope->kind == JSON_STRING && p->scaled_rope == (is_llama3 ? JSON_FALSE : JSON_TRUE))
+        put(c, "rope_type", rope->text, "use_scaled_rope", is_llama3 ? "false" : "true");
+}
+
+/* --- both --- */
+
+/* Warns, and begins a comparison with other settings. */
+static void report(comparison *c, fsdpck_checkpoint *of, const char *with)
+{
+    if (c->count > 0)
+        log_warn(&of->ctx->log, FSDPCK_FINDING_MAP_ARGUMENTS,
+                 "give the config.json of this model, or correct these members in config.json of "
+                 "the output: loaders compute with them",
+                 "config.json and %s differ in %" PRIu64 " setting%s: %s", with, c->count,
+                 text_plural(c->count), c->differences.text == NULL ? "" : c->differences.text);
+    text_release(&c->differences);
+    c->count = 0;
+}
+
+fsdpck_status arguments_check(fsdpck_checkpoint *of, const meta_params *params,
+                              const model_config *config, fsdpck_error *err)
 {
     comparison c = {.config = config, .differences = {.limit_bytes = 4096}};
     fsdpck_error unread;
     RETURN_IF(config_settings_read(config, &c.settings, err));
     if (!c.settings.is_read)
         return FSDPCK_OK;
-    if (training_arguments_visit(of, compare, &c, &unread) == FSDPCK_OK && c.count > 0)
-        log_warn(
-            &of->ctx->log, FSDPCK_FINDING_MAP_ARGUMENTS,
-            "give the config.json of this model, or correct these members in config.json of "
-            "the output: loaders compute with them",
-            "config.json and the arguments of the training differ in %" PRIu64 " setting%s: %s",
-            c.count, text_plural(c.count), c.differences.text == NULL ? "" : c.differences.text);
-    text_release(&c.differences);
+    if (training_arguments_visit(of, compare, &c, &unread) != FSDPCK_OK)
+        c.count = 0;
+    report(&c, of, "the arguments of the training");
+    if (meta_params_are_of_model(params))
+        compare_params(&c, params);
+    report(&c, of, META_PARAMS_FILE);
     return FSDPCK_OK;
 }

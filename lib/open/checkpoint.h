@@ -30,8 +30,8 @@
  *     step_manifest.c     checkpoint_manifest.json of VeOmni
  *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
- *     weight_sizes.c      weights without elements, sizes that contradict config.json
- *     lost_weights.c      folders whose model is lost; lost_beside.c: others beside; layer_gaps.c: tensors that layers lack
+ *     weight_sizes.c      weights without elements, sizes that contradict config.json; weights_names.c: names of their files
+ *     lost_weights.c      folders whose model is lost; lost_beside.c: others beside; layer_*.c: tensors that layers lack
  *     shard_gaps.c        the only shard that is left; unfinished_files.c: incomplete downloads and outputs
  *     model_parallel_files.c other files of model-parallel ranks
  *     state_files.c       files of a trainer's state beside the weights, for callers; other_files.c: all others
@@ -235,9 +235,6 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
 typedef fsdpck_status (*checkpoint_open_fn)(fsdpck_context *, const char *, const fsdpck_open_options *, format_found_fn, void *, fsdpck_checkpoint **, fsdpck_error *);
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
-/* Whether a file of torch.save has a rank's number, other than a trainer's state; or a name of weights in one of several forms. */
-bool checkpoint_is_rank_name(const char *name);
-bool checkpoint_is_weights_name(const char *name);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
 bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
@@ -475,10 +472,10 @@ typedef struct deepspeed_steps {
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
 /* The most steps of a parameter in the state of an optimizer; -1: unknown. */
 int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c);
-/* The step in a file of the trainer, and that in the name of the folder, which is the same unless one of them
- * is of another save. *recorded_in: the file, a constant. False if one of them is unknown. */
+/* The step in a file of the trainer (*of_trainer) or else an object or tensor, and that in the name of the folder.
+ * *recorded_in: the file or the name, a constant. False if one of them is unknown. */
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
-                             const char **recorded_in);
+                             const char **recorded_in, bool *of_trainer);
 
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */

@@ -176,6 +176,11 @@ void fsdpck_context_progress(const fsdpck_context *ctx, const char **phase, uint
         *total_nbytes = atomic_load(&ctx->progress.total_bytes);
 }
 
+uint64_t fsdpck_context_kept(const fsdpck_context *ctx)
+{
+    return atomic_load(&ctx->progress.kept_bytes) + atomic_load(&ctx->progress.peers_kept_bytes);
+}
+
 /* ---- ranks ---- */
 
 fsdpck_status fsdpck_context_join(fsdpck_context *ctx, fsdpck_error *err)

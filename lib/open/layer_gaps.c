@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/layer_groups.h"
 
 /* 'model.layers.3.mlp.up_proj.weight': stack 'model.layers.', number 3, and an id of 'mlp.up_proj.weight'. */
 typedef struct layer_tensor {
@@ -15,9 +16,12 @@ typedef struct layer_tensor {
 typedef struct gap_search {
     const catalogue *c;
     const model_config *config;
+    const layer_type *type; /* NULL: a model type that is not known */
     const logger *log;
-    strtab stacks;      /* names up to the numbers */
-    const char *prefix; /* of the stack that is searched */
+    strtab stacks;       /* names up to the numbers */
+    layer_groups groups; /* of the main stack */
+    bool has_groups;     /* the stack that is searched is the main one, and layers may differ */
+    const char *prefix;  /* of the stack that is searched */
     strtab suffixes;
     vec tensors; /* layer_tensor of the stack, sorted */
     uint64_t lost;
@@ -32,73 +36,29 @@ enum { STACKS_MAX = 8 };
 
 /* ---- names of layers ---- */
 
-typedef struct layer_word {
-    const char *type, *word;
-    bool has_stacks; /* an encoder's and a decoder's */
-} layer_word;
-
-static const layer_word words[] = {
-#define LAYERS(type, word) {type, word, false},
-#define STACKS(type, word) {type, word, true},
-#include "open/layer_words.def"
-#undef STACKS
-#undef LAYERS
-};
-
-/* The first row of a type, or NULL. */
-static const layer_word *find_type(const char *type)
-{
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i].type, type) == 0)
-            return &words[i];
-    return NULL;
-}
-
-static bool is_known_type(const char *type)
-{
-    return find_type(type) != NULL;
-}
-
-static bool has_stacks(const char *type)
-{
-    const layer_word *row = find_type(type);
-    return row != NULL && row->has_stacks;
-}
-
-static bool is_layer_word(const char *part, size_t length)
-{
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i].word) == length && memcmp(part, words[i].word, length) == 0)
-            return true;
-    return false;
-}
-
-/* The length of 'model.layers.' in 'model.layers.3.mlp.up_proj.weight': the name up to the first number. 0 if it ends in
- * no word for layers, or a module without modules has the number, as in 'layers.0.weight'. */
-static size_t stack_length(const char *name)
-{
-    for (const char *part = name, *end; (end = strchr(part, '.')) != NULL; part = end + 1) {
-        const char *number = end + 1, *suffix = number + strspn(number, "0123456789");
-        if (suffix == number || *suffix != '.')
-            continue;
-        return suffix - number <= 6 && is_layer_word(part, (size_t)(end - part)) &&
-                       strchr(suffix + 1, '.') != NULL
-                   ? (size_t)(number - name)
-                   : 0;
-    }
-    return 0;
-}
-
-/* Tensors that not all layers of a kind have: a buffer that older releases save in all layers or in one; T5's biases of the
- * first layer; and what a quantized weight has beside it, as other layers keep theirs. */
+/* Tensors that not all layers of a kind have: a buffer that older releases save in all layers or in one, and what a
+ * quantized weight has beside it, as other layers keep theirs. */
 static bool is_uneven(const model_config *config, const char *name)
 {
     const char *last = strrchr(name, '.');
-    if (strstr(name, "inv_freq") != NULL || strstr(name, "relative_attention_bias") != NULL)
+    if (strstr(name, "inv_freq") != NULL)
         return true;
     return config->is_quantized &&
            (text_begins(last, ".weight_") || strstr(name, ".weight.") != NULL ||
-            text_ends_with(name, strlen(name), "put_scale"));
+            text_ends_with(name, strlen(name), "_scale"));
+}
+
+/* T5 has biases of positions in the first layer alone, UMT5 in all; GPT-NeoX-Japanese has one bias in the last layer. */
+static bool is_of_one_layer(const gap_search *s, uint32_t suffix)
+{
+    const char *name = strtab_text(&s->suffixes, suffix);
+    size_t layers = 0;
+    if (strstr(name, "relative_attention_bias") == NULL &&
+        !text_ends_with(name, strlen(name), ".dense_bias"))
+        return false;
+    for (size_t i = 0; i < s->tensors.count; i++)
+        layers += VEC_AT(&s->tensors, const layer_tensor, i)->suffix == suffix;
+    return layers == 1;
 }
 
 /* ---- layers of a stack ---- */
@@ -109,6 +69,7 @@ enum { KINDS_MAX = 16 };
 typedef struct layer_kind {
     size_t at, count; /* in gap_search.tensors, of its first layer */
     size_t layers;
+    uint64_t group; /* of layers that are compared */
 } layer_kind;
 
 static int compare_tensors(const void *x, const void *y)
@@ -137,9 +98,9 @@ static const layer_tensor *tensor_at(const gap_search *s, size_t i)
 
 static layer_kind layer_from(const gap_search *s, size_t at)
 {
-    layer_kind k = {at, 0, 0};
-    while (at + k.count < s->tensors.count &&
-           tensor_at(s, at + k.count)->layer == tensor_at(s, at)->layer)
+    const uint64_t layer = tensor_at(s, at)->layer;
+    layer_kind k = {at, 0, 0, s->has_groups ? layer_group(&s->groups, layer) : 0};
+    while (at + k.count < s->tensors.count && tensor_at(s, at + k.count)->layer == layer)
         k.count++;
     return k;
 }
@@ -192,7 +153,8 @@ static size_t find_kinds(const gap_search *s, uint64_t begin, uint64_t layers,
          at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
         layer_kind k = layer_from(s, at);
         size_t i = 0;
-        while (i < count && count_lacking(s, &k, &kinds[i], &first) != 0)
+        while (i < count &&
+               (k.group != kinds[i].group || count_lacking(s, &k, &kinds[i], &first) != 0))
             i++;
         if (i == KINDS_MAX)
             return KINDS_MAX + 1;
@@ -215,7 +177,7 @@ static void compare_layers(gap_search *s, uint64_t begin, uint64_t layers, bool 
         for (size_t i = 0; i < count; i++) {
             const uint64_t layer = tensor_at(s, kinds[k].at)->layer;
             const size_t lacking = count_lacking(s, &kinds[k], &kinds[i], &first);
-            if (lacking == 0 || lacking == SIZE_MAX ||
+            if (kinds[i].group != kinds[k].group || lacking == 0 || lacking == SIZE_MAX ||
                 (!is_known && (kinds[k].layers > 1 || layer == 0)) ||
                 is_first_norm(layer, lacking, strtab_text(&s->suffixes, first)))
                 continue;
@@ -285,32 +247,12 @@ static void find_lost_ends(gap_search *s, model_ties ties)
 
 /* ---- weights of another model ---- */
 
-static bool has_part(const char *name, const char *word)
-{
-    const size_t n = strlen(word);
-    for (;; name++) {
-        if (strncmp(name, word, n) == 0 && (name[n] == '.' || name[n] == '\0'))
-            return true;
-        name = strchr(name, '.');
-        if (name == NULL)
-            return false;
-    }
-}
-
-static bool has_layer(const char *name, const char *type)
-{
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i].type, type) == 0 && has_part(name, words[i].word))
-            return true;
-    return false;
-}
-
 /* Names of flat parameters tell no layer. */
 static bool has_layers(const catalogue *c, const char *type)
 {
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const char *name = catalogue_name(c, catalogue_tensor(c, i)->name);
-        if (has_layer(name, type) || strstr(name, "flat_param") != NULL)
+        if (layer_type_names(type, name) || strstr(name, "flat_param") != NULL)
             return true;
     }
     return catalogue_tensor_count(c) == 0;
@@ -320,7 +262,7 @@ static bool has_layers(const catalogue *c, const char *type)
 void layer_gaps_warn_none(const model_config *config, const logger *log)
 {
     const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
-    if (is_known_type(config->model_type) && !has_stacks(config->model_type) && layers > 1)
+    if (layer_type_of(config->model_type) != NULL && layers > 1)
         log_warn(log, FSDPCK_FINDING_EXPORT_KEYS,
                  "check that weights and config.json are of one model",
                  "the weights have none of the %" PRIu64
@@ -332,10 +274,11 @@ void layer_gaps_warn_none(const model_config *config, const logger *log)
 static fsdpck_status find_stacks(gap_search *s, fsdpck_error *err)
 {
     uint32_t id = 0;
+    bool in_module = false;
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
         const char *name = catalogue_name(s->c, catalogue_tensor(s->c, i)->name);
-        const size_t length = stack_length(name);
-        if (length > 0)
+        const size_t length = layer_stack_length(name, &in_module);
+        if (length > 0 && in_module)
             RETURN_IF(strtab_intern(&s->stacks, name, length, &id, err));
     }
     return FSDPCK_OK;
@@ -343,50 +286,45 @@ static fsdpck_status find_stacks(gap_search *s, fsdpck_error *err)
 
 static fsdpck_status read_stack(gap_search *s, const char *prefix, fsdpck_error *err)
 {
+    bool in_module = false;
+    size_t kept = 0;
     s->prefix = prefix;
     s->tensors.count = 0;
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
         const char *name = catalogue_name(s->c, catalogue_tensor(s->c, i)->name);
-        if (stack_length(name) == strlen(prefix) && text_begins(name, prefix) &&
+        if (layer_stack_length(name, &in_module) == strlen(prefix) && text_begins(name, prefix) &&
             !is_uneven(s->config, name))
             RETURN_IF(add_tensor(s, name, err));
     }
+    for (size_t i = 0; i < s->tensors.count; i++)
+        if (!is_of_one_layer(s, tensor_at(s, i)->suffix))
+            *VEC_AT(&s->tensors, layer_tensor, kept++) = *tensor_at(s, i);
+    s->tensors.count = kept;
     if (s->tensors.count > 0)
         qsort(s->tensors.items, s->tensors.count, sizeof(layer_tensor), compare_tensors);
     return FSDPCK_OK;
-}
-
-/* The number of layers of an encoder or a decoder beside another stack; 0: not known. */
-static uint64_t count_stated(const gap_search *s)
-{
-    const uint64_t *numbers = s->config->numbers;
-    const size_t n = strlen(s->prefix);
-    if (!has_stacks(s->config->model_type))
-        return 0;
-    return text_ends_with(s->prefix, n, "encoder.layers.")   ? numbers[MODEL_ENCODER_LAYERS]
-           : text_ends_with(s->prefix, n, "decoder.layers.") ? numbers[MODEL_DECODER_LAYERS]
-                                                             : 0;
 }
 
 /* is_main: the stack whose layers config.json counts. Of others that are not known, layers with the same names are judged. */
 static void search_stack(gap_search *s, bool is_main)
 {
     layer_kind kinds[KINDS_MAX];
-    const bool is_known = is_known_type(s->config->model_type);
     const bool is_usual = strcmp(s->prefix, layers_prefix) == 0;
+    const bool is_even = s->type != NULL && s->type->lists[0] == NULL;
     const uint64_t layers = s->config->numbers[MODEL_HIDDEN_LAYERS];
     const uint64_t shared = s->config->numbers[MODEL_KV_SHARED_LAYERS];
     const uint64_t own = shared < layers ? layers - shared : layers;
     if (s->tensors.count == 0)
         return;
     uint64_t end = tensor_at(s, s->tensors.count - 1)->layer + 1;
-    if (count_stated(s) > end)
-        end = count_stated(s);
-    if (is_main && (is_known || is_usual)) {
-        compare_layers(s, 0, own, is_known);
-        compare_layers(s, own, layers, is_known);
+    if (is_even && layer_stack_count(s->config, s->prefix) > end)
+        end = layer_stack_count(s->config, s->prefix);
+    s->has_groups = is_main && !is_even;
+    if (is_main && (s->type != NULL || is_usual)) {
+        compare_layers(s, 0, own, is_even || s->groups.has_lists);
+        compare_layers(s, own, layers, is_even || s->groups.has_lists);
         find_lost_layers(s, layers);
-    } else if (is_known) {
+    } else if (is_even) {
         compare_layers(s, 0, end, true);
         find_lost_layers(s, end);
     } else if (find_kinds(s, 0, end, kinds) == 1) {
@@ -406,7 +344,7 @@ static fsdpck_status search(gap_search *s, fsdpck_error *err)
     for (uint32_t i = 0; i < count && count <= STACKS_MAX; i++) {
         const char *prefix = strtab_text(&s->stacks, i);
         RETURN_IF(read_stack(s, prefix, err));
-        search_stack(s, !has_stacks(s->config->model_type) &&
+        search_stack(s, (s->type == NULL || !s->type->has_stacks) &&
                             (has_usual ? strcmp(prefix, layers_prefix) == 0 : count == 1));
     }
     if (s->lost > 0)
@@ -421,13 +359,19 @@ static fsdpck_status search(gap_search *s, fsdpck_error *err)
 fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, const logger *log,
                               fsdpck_error *err)
 {
-    gap_search s = {.c = c, .config = config, .log = log, .tensors = VEC_OF(layer_tensor, NULL)};
-    if (config->numbers[MODEL_HIDDEN_LAYERS] == 0 && !has_stacks(config->model_type))
+    gap_search s = {.c = c,
+                    .config = config,
+                    .type = layer_type_of(config->model_type),
+                    .log = log,
+                    .tensors = VEC_OF(layer_tensor, NULL)};
+    const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
+    if (layers == 0 && (s.type == NULL || !s.type->has_stacks))
         return FSDPCK_OK;
-    if (is_known_type(config->model_type) && !has_layers(c, config->model_type)) {
+    if (s.type != NULL && !has_layers(c, config->model_type)) {
         layer_gaps_warn_none(config, log);
         return FSDPCK_OK;
     }
+    RETURN_IF(layer_groups_read(&s.groups, config, layers, s.type, err));
     strtab_init(&s.stacks, NULL);
     strtab_init(&s.suffixes, NULL);
     const fsdpck_status st = search(&s, err);
@@ -435,5 +379,6 @@ fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, co
     strtab_release(&s.suffixes);
     vec_release(&s.tensors);
     text_release(&s.first);
+    layer_groups_release(&s.groups);
     return st;
 }

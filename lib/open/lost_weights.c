@@ -10,6 +10,7 @@
 #include "open/lost_beside.h"
 #include "open/model_config.h"
 #include "open/state_files.h"
+#include "open/weights_names.h"
 
 /* Of a trainer's state, in messages. */
 #define FILES_NAMED 4u
@@ -252,6 +253,10 @@ static bool has_family_of_optimizer(const fsdpck_checkpoint *c, bool *third)
         of_third += text_begins(name, of_verl);
     }
     *third = of_third > 0;
+    for (size_t i = 0; i < c->probe.entry_count; i++)
+        if (checkpoint_is_weights_name(c->probe.entries[i]) &&
+            !catalogue_has_file(read, c->probe.entries[i]))
+            return false; /* "model.pt" beside them, which other_weights.c names */
     return of_optimizer > 0 && of_optimizer + of_third == catalogue_file_count(read) &&
            !text_begins(text_file_name(c->probe.path), optimizer_word);
 }

@@ -24,6 +24,20 @@ static size_t count_equal(const map_inputs *l, const fsdpck_checkpoint *like)
     return equal;
 }
 
+/* are_new: the names that the folder of --like lacks, else all. */
+static void put_names(const map_inputs *l, const fsdpck_checkpoint *like, bool are_new,
+                      text_buf *names)
+{
+    unsigned shown = 0;
+    for (size_t i = 0; i < l->inputs.count && shown < NAMES_SHOWN; i++) {
+        const map_input *in = VEC_AT(&l->inputs, const map_input, i);
+        if (are_new && catalogue_find(&like->cat, in->name, in->nbytes) != CAT_NONE)
+            continue;
+        text_printf(names, ", '%s'", in->name);
+        shown++;
+    }
+}
+
 static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *like,
                                  const model_config *config, fsdpck_error *err)
 {
@@ -34,8 +48,9 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
         text_puts(&maps, "a model type of a built-in map; fsdpck maps NAME prints them");
         st = text_check(&maps, err);
     }
-    for (size_t i = 0; i < l->inputs.count && i < NAMES_SHOWN; i++)
-        text_printf(&names, ", '%s'", VEC_AT(&l->inputs, const map_input, i)->name);
+    put_names(l, like, true, &names);
+    if (names.nbytes == 0)
+        put_names(l, like, false, &names);
     if (st == FSDPCK_OK)
         st = text_check(&names, err);
     if (st == FSDPCK_OK && config->model_type[0] == '\0')

@@ -8,10 +8,9 @@
 #include "io/file.h"
 #include "io/pipe_read.h"
 #include "map/map_choose.h"
-#include "open/arguments_check.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
-#include "open/training_arguments.h"
+#include "open/recorded_numbers.h"
 
 /* Real maps and configurations have some KB. */
 #define MAP_FILE_NBYTES_MAX ((uint64_t)16 << 20)
@@ -145,45 +144,12 @@ static fsdpck_status invert_map(fsdpck_checkpoint *c, const char *name, fsdpck_e
     return st;
 }
 
-/* Arguments of the training, for an export. *unread: why they cannot be read. */
-static fsdpck_status apply_arguments(fsdpck_checkpoint *c, fsdpck_error *unread, fsdpck_error *err)
-{
-    text_buf used = {.limit_bytes = 4096};
-    if (training_arguments_take(c->base, c->map, unread) != FSDPCK_OK)
-        return FSDPCK_OK;
-    const fsdpck_status st = map_apply_arguments(c->map, &used, err);
-    if (st == FSDPCK_OK && used.nbytes > 0)
-        log_write(&c->ctx->log, LOG_NOTE, "from the arguments of the training: %s", used.text);
-    text_release(&used);
-    if (st != FSDPCK_OK)
-        error_path(err, c->base->path);
-    return st;
-}
-
-/* Settings of the config.json that the output gets. One that is no JSON has been refused before. */
-static fsdpck_status check_settings(fsdpck_checkpoint *c, const fsdpck_open_options *o,
-                                    fsdpck_error *err)
-{
-    model_config config = {0};
-    fsdpck_status st = FSDPCK_OK;
-    if (o->map_config != NULL)
-        st = model_config_read_file(o->map_config, &config, err);
-    else if (o->like != NULL && o->like->probe.is_folder)
-        st = model_config_read(&o->like->probe.dir, &config, err);
-    if (st == FSDPCK_OK)
-        st = arguments_check(c->base, &config, err);
-    model_config_release(&config);
-    return st;
-}
-
 static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o,
                               fsdpck_error *unread, fsdpck_error *err)
 {
     RETURN_IF(read_one_map(c, o, &c->map, err));
     if (!o->map_import)
-        RETURN_IF(apply_arguments(c, unread, err));
-    if (!o->map_import)
-        RETURN_IF(check_settings(c, o, err));
+        RETURN_IF(recorded_numbers_apply(c, o, unread, err));
     if (o->map_import) {
         RETURN_IF(read_one_map(c, o, &c->map_forward, err));
         RETURN_IF(invert_map(c, o->map, err));

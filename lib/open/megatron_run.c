@@ -150,7 +150,7 @@ fsdpck_status checkpoint_check_buckets(const fsdpck_checkpoint *c, const catalog
                          (next, "save with --dist-ckpt-optim-fully-reshardable, or take the model "
                                 "with --part model"));
     log_warn(&c->ctx->log, FSDPCK_FINDING_MEGATRON_BUCKETS,
-             "take the model alone with --part model, or save with "
+             "take the model alone with --part model of consolidate or reshard, or save with "
              "--dist-ckpt-optim-fully-reshardable",
              "%s; it is copied as it is, for the same tensor and pipeline parallel sizes", why);
     return FSDPCK_OK;

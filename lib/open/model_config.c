@@ -42,9 +42,15 @@ static const char *const number_keys[MODEL_NUMBERS][NUMBER_KEYS_MAX] = {
     [MODEL_HIDDEN_SIZE] = {"hidden_size", "n_embd", "d_model", "dim"},
     [MODEL_HIDDEN_LAYERS] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
     [MODEL_KV_SHARED_LAYERS] = {"num_kv_shared_layers"},
-    [MODEL_ENCODER_LAYERS] = {"encoder_layers"},
-    [MODEL_DECODER_LAYERS] = {"decoder_layers"},
+    [MODEL_ENCODER_LAYERS] = {"encoder_layers", "encoder_num_hidden_layers"},
+    [MODEL_DECODER_LAYERS] = {"decoder_layers", "decoder_num_hidden_layers", "num_decoder_layers"},
+    [MODEL_SPEECH_LAYERS] = {"speech_encoder_layers"},
+    [MODEL_UNIT_ENCODER_LAYERS] = {"t2u_encoder_layers"},
+    [MODEL_UNIT_DECODER_LAYERS] = {"t2u_decoder_layers"},
+    [MODEL_STACK_LAYERS] = {"num_layers_per_stack"},
 };
+
+static const char layer_kinds_key[] = "layers_block_type";
 
 /* The place of a key among those of a number, NUMBER_KEYS_MAX if it is none of them. */
 static size_t key_rank(model_number number, const char *key)
@@ -133,6 +139,24 @@ static fsdpck_status read_quantization(model_config *c, json_reader *r, bool nes
     }
 }
 
+/* NemotronH states no number of layers: the kinds of its layers, which are counted. */
+static fsdpck_status count_layers(model_config *c, json_reader *r, fsdpck_error *err)
+{
+    uint64_t count = 0;
+    json_token t;
+    RETURN_IF(json_next(r, &t, err));
+    for (; t.kind != JSON_ARRAY_END; count++) {
+        RETURN_IF(json_skip(r, &t, err));
+        RETURN_IF(json_next(r, &t, err));
+    }
+    if (c->number_keys[MODEL_HIDDEN_LAYERS] == NULL) {
+        c->numbers[MODEL_HIDDEN_LAYERS] = count;
+        c->number_keys[MODEL_HIDDEN_LAYERS] = layer_kinds_key;
+        c->number_ranks[MODEL_HIDDEN_LAYERS] = SIZE_MAX;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status read_members(model_config *c, json_reader *r, fsdpck_error *err)
 {
     json_token t;
@@ -155,6 +179,8 @@ static fsdpck_status read_members(model_config *c, json_reader *r, fsdpck_error 
         take_member(c, nested, key, &t);
         if (strcmp(key, "quantization_config") == 0 && t.kind == JSON_OBJECT)
             RETURN_IF(read_quantization(c, r, nested, err));
+        else if (strcmp(key, layer_kinds_key) == 0 && t.kind == JSON_ARRAY)
+            RETURN_IF(count_layers(c, r, err));
         else
             RETURN_IF(json_skip(r, &t, err));
     }

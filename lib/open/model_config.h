@@ -25,17 +25,21 @@ typedef enum model_number {
     MODEL_KV_SHARED_LAYERS, /* the last ones use keys and values of others, and have no weights for them */
     MODEL_ENCODER_LAYERS,
     MODEL_DECODER_LAYERS,
+    MODEL_SPEECH_LAYERS,       /* of SeamlessM4T's encoder of speech */
+    MODEL_UNIT_ENCODER_LAYERS, /* of its model for units */
+    MODEL_UNIT_DECODER_LAYERS,
+    MODEL_STACK_LAYERS, /* of each of several stacks */
     MODEL_NUMBERS
 } model_number;
 
 typedef struct model_config {
     char *text; /* config.json; NULL: the folder has none */
     size_t nbytes;
-    bool has_class_name;  /* "_class_name", of a component of diffusers */
+    bool has_class_name;        /* "_class_name", of a component of diffusers */
     bool has_diffusers_version; /* "_diffusers_version" */
-    char model_type[64];  /* "llama"; "" if it is absent or longer */
-    model_ties ties;      /* as transformers reads it */
-    bool ties_by_default; /* by the model type: no member states it */
+    char model_type[64];        /* "llama"; "" if it is absent or longer */
+    model_ties ties;            /* as transformers reads it */
+    bool ties_by_default;       /* by the model type: no member states it */
     model_ties_config stated_ties;
     bool is_quantized; /* has a quantization_config */
     /* LLaVA trained the projector alone, and saves it alone: "tune_mm_mlp_adapter" */

@@ -11,6 +11,7 @@
 #include "open/foreign_folders.h"
 #include "open/open_fail.h"
 #include "open/open_once.h"
+#include "open/optimizer_copies.h"
 #include "open/pointer_file.h"
 #include "open/rank_models.h"
 #include "open/state_files.h"
@@ -171,6 +172,13 @@ static fsdpck_status name_parameters(fsdpck_checkpoint *c, const fsdpck_open_opt
     return infer_mesh(c, &c->cat, o, err);
 }
 
+static void warn_state(const fsdpck_checkpoint *c)
+{
+    state_shapes_warn(c);
+    optimizer_copies_warn(c);
+    rank_models_warn(c);
+}
+
 static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
                                    described_model *d, fsdpck_error *err)
 {
@@ -225,10 +233,8 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     checkpoint_warn_placeholders(c);
     c->src.root = c->path;
     c->src.root_is_file = !c->probe.is_folder;
-    if (!viewed && c->adapter == NULL) {
-        state_shapes_warn(c);
-        rank_models_warn(c);
-    }
+    if (!viewed && c->adapter == NULL)
+        warn_state(c);
     return name_parameters(c, o, viewed ? &d->m : NULL, err);
 }
 

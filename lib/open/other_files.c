@@ -8,6 +8,7 @@
 #include "open/adapter_files.h"
 #include "open/nested_folders.h"
 #include "open/state_files.h"
+#include "open/weights_names.h"
 
 enum { FILES_MOST = 1000, LIST_NBYTES = 400 };
 

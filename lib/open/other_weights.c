@@ -14,6 +14,7 @@
 #include "open/single_rank_file.h"
 #include "open/stated_files.h"
 #include "open/weights_beside.h"
+#include "open/weights_names.h"
 
 /* torch keeps the shards in `sharded` that it consolidated (HuggingFaceStorageWriter); accelerate
  * saves the model in the other. */

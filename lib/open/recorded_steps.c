@@ -245,8 +245,44 @@ static void folder_name(const fsdpck_checkpoint *c, char *name, size_t capacity)
         snprintf(name, capacity, "%.*s", (int)(end - at), at);
 }
 
+/* Of the files of a trainer that names its folders by the step; -1: none. */
+static int64_t step_of_trainer(fsdpck_checkpoint *c, const char *name, const step_name *s,
+                               const char **recorded_in)
+{
+    if (s->kind == STEP_CHECKPOINT && strncmp(name, "checkpoint-", 11) == 0) {
+        *recorded_in = TRAINER_STATE_JSON;
+        return step_of_trainer_state(c);
+    }
+    if (s->kind == STEP_STEP && strncmp(name, "global_step_", 12) == 0) {
+        *recorded_in = STEP_MANIFEST;
+        return step_of_manifest(c);
+    }
+    if (s->kind == STEP_STEP && text_ends_with(name, strlen(name), ".ckpt") &&
+        strstr(name, "step=") != NULL && probe_has_entry(&c->probe, LIGHTNING_STATE)) {
+        *recorded_in = LIGHTNING_STATE;
+        return step_of_lightning(c);
+    }
+    return -1;
+}
+
+/* Of an object or a tensor with one of step_keys; -1: none. *key: a constant. */
+static int64_t step_of_state(fsdpck_checkpoint *c, const char **key)
+{
+    for (size_t i = 0; i < sizeof step_keys / sizeof *step_keys; i++) {
+        const uint32_t object = find_object(c, step_keys[i]);
+        const uint32_t tensor = catalogue_find(&c->cat, step_keys[i], strlen(step_keys[i]));
+        const int64_t step = object != CAT_NONE   ? int_object(c, object)
+                             : tensor != CAT_NONE ? number_of(c, tensor)
+                                                  : -1;
+        *key = step_keys[i];
+        if (step >= 0)
+            return step;
+    }
+    return -1;
+}
+
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
-                             const char **recorded_in)
+                             const char **recorded_in, bool *of_trainer)
 {
     char name[256];
     step_name s;
@@ -254,21 +290,13 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
         c = c->base;
     folder_name(c, name, sizeof name);
     step_name_read(name, strlen(name), &s);
-    *recorded = -1;
-    if (s.is_too_large || s.step > INT64_MAX)
+    if (s.is_too_large || s.step > INT64_MAX || (s.kind != STEP_STEP && s.kind != STEP_CHECKPOINT))
         return false;
     *named = (int64_t)s.step;
-    if (s.kind == STEP_CHECKPOINT && strncmp(name, "checkpoint-", 11) == 0) {
-        *recorded_in = TRAINER_STATE_JSON;
-        *recorded = step_of_trainer_state(c);
-    } else if (s.kind == STEP_STEP && strncmp(name, "global_step_", 12) == 0) {
-        *recorded_in = STEP_MANIFEST;
-        *recorded = step_of_manifest(c);
-    } else if (s.kind == STEP_STEP && text_ends_with(name, strlen(name), ".ckpt") &&
-               strstr(name, "step=") != NULL && probe_has_entry(&c->probe, LIGHTNING_STATE)) {
-        *recorded_in = LIGHTNING_STATE;
-        *recorded = step_of_lightning(c);
-    }
+    *recorded = step_of_trainer(c, name, &s, recorded_in);
+    *of_trainer = *recorded >= 0;
+    if (!*of_trainer)
+        *recorded = step_of_state(c, recorded_in);
     return *recorded >= 0;
 }
 

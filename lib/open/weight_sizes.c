@@ -9,6 +9,7 @@
 #include "open/checkpoint.h"
 #include "open/layer_gaps.h"
 #include "open/model_config.h"
+#include "open/weights_names.h"
 
 /* Quantized ones are packed. */
 static weight_role role_of(const catalogue *c, size_t tensor)
@@ -154,8 +155,8 @@ fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *e
     model_config config;
     while (c->base != NULL && c->average == NULL)
         c = c->base;
-    const bool is_alone = !c->probe.is_folder && c->entered_from != NULL &&
-                          checkpoint_is_weights_name(c->probe.name);
+    const bool is_alone =
+        !c->probe.is_folder && c->entered_from != NULL && checkpoint_is_weights_name(c->probe.name);
     if (c->base != NULL || (!c->probe.is_folder && !is_alone))
         return FSDPCK_OK;
     /* An unreadable one is reported where it is needed. */

@@ -1,6 +1,5 @@
 #include "open/weights_beside.h"
 
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "io/unfinished_file.h"
 #include "open/numbered_files.h"
 #include "open/state_files.h"
+#include "open/weights_names.h"
 
 /* Files and folders that are opened beside one checkpoint. */
 enum { OPENED_MAX = 32, NAME_NBYTES_MAX = 256 };
@@ -18,50 +18,6 @@ enum { OPENED_MAX = 32, NAME_NBYTES_MAX = 256 };
 static bool is_safetensors(const char *name)
 {
     return strstr(name, ".safetensors") != NULL;
-}
-
-static bool matches_any(const char *const *globs, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (fnmatch(globs[i], name, 0) == 0)
-            return true;
-    return false;
-}
-
-/* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
-bool checkpoint_is_weights_name(const char *name)
-{
-    static const char *const globs[] = {"model.safetensors",
-                                        "model.safetensors.index.json",
-                                        "model.pt",
-                                        "model.pth",
-                                        "model.bin",
-                                        "model.ckpt",
-                                        "pytorch_model.bin",
-                                        "pytorch_model.pt",
-                                        "pytorch_model.pth",
-                                        "pytorch_model_fsdp.bin",
-                                        "pytorch_model-*-of-*.bin",
-                                        "model-*-of-*.safetensors",
-                                        "shard-*-model-*-of-*.safetensors",
-                                        "diffusion_pytorch_model*.bin",
-                                        "diffusion_pytorch_model*.safetensors",
-                                        "consolidated*.pth",
-                                        "consolidated*.safetensors",
-                                        "mp_rank_*.pt"};
-    return matches_any(globs, sizeof globs / sizeof *globs, name);
-}
-
-/* What torch.save writes for a rank, under any name, except the state of random generators and
- * optimizers, which often lies beside exported weights. */
-bool checkpoint_is_rank_name(const char *name)
-{
-    static const char *const others[] = {
-        "*rng*",    "random*",     "*optim*",        "sched*",         "*lr_sched*", "scaler*",
-        "adapter*", "*tokenizer*", "trainer_state*", "training_args*", "dataloader*"};
-    bool known;
-    return format_is_rank_file(name, &known) &&
-           (known || !matches_any(others, sizeof others / sizeof *others, name));
 }
 
 bool weights_beside_is_read(const catalogue *read, const char *entry)
@@ -183,18 +139,22 @@ static void open_component(beside_search *s, const char *path, fsdpck_error *wha
         fsdpck_error_init(what);
 }
 
-/* What torch.save or safetensors may have written, except a trainer's state and further models of its run. */
-static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
+bool weights_beside_has_name(const char *name)
 {
     static const char *const suffixes[] = {".pt",          ".pth",     ".bin",   ".ckpt",
                                            ".safetensors", ".pth.tar", ".pt.tar"};
     bool has_suffix = false, known;
-    path_kind kind;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
-    return has_suffix && entry[0] != '.' && !checkpoint_is_weights_name(entry) &&
-           !format_is_rank_file(entry, &known) && !trainer_state_has_name(entry) &&
-           !numbered_file_is_model(entry) && strncmp(entry, "adapter_", 8) != 0 &&
+        has_suffix = has_suffix || text_ends_with(name, strlen(name), suffixes[i]);
+    return has_suffix && name[0] != '.' && !format_is_rank_file(name, &known) &&
+           !trainer_state_has_name(name) && !numbered_file_is_model(name) &&
+           !text_begins(name, "adapter_");
+}
+
+static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
+{
+    path_kind kind;
+    return weights_beside_has_name(entry) && !checkpoint_is_weights_name(entry) &&
            !weights_beside_is_read(read, entry) &&
            path_probe(&c->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
@@ -293,6 +253,15 @@ static bool is_damage(const fsdpck_error *why)
             (kind != NULL && kind->class == FINDING_STRUCTURE));
 }
 
+static bool is_hdf5_cut(const char *path, fsdpck_error *what)
+{
+    file f = FILE_CLOSED;
+    const bool cut =
+        file_open_read(&f, NULL, path, 0, NULL) == FSDPCK_OK && format_is_hdf5_cut(&f, what);
+    file_abandon(&f);
+    return cut;
+}
+
 /* *why: a constant, or the message of `what`. */
 static bool is_cut(checkpoint_open_fn open, fsdpck_context *ctx, const char *path, unsigned *opened,
                    fsdpck_error *what, const char **why)
@@ -309,6 +278,8 @@ static bool is_cut(checkpoint_open_fn open, fsdpck_context *ctx, const char *pat
         *why = is_empty ? "file is empty" : "file begins with zeros";
         return true;
     }
+    if (is_file && checkpoint_is_foreign_name(text_file_name(path)))
+        return is_hdf5_cut(path, what);
     if (!is_file || ctx->group != NULL || (*opened)++ >= OPENED_MAX)
         return false;
     const fsdpck_status st = open_quietly(open, ctx, path, &c, what);
@@ -373,7 +344,7 @@ fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *
         fsdpck_error what = FSDPCK_ERROR_INIT;
         const char *why;
         if (entry[0] == '.' || catalogue_has_file(read, entry) || numbered_file_is_model(entry) ||
-            !(checkpoint_is_weights_name(entry) ||
+            !(checkpoint_is_weights_name(entry) || checkpoint_is_foreign_name(entry) ||
               text_ends_with(entry, strlen(entry), ".safetensors")))
             continue;
         char *path = folder_path_join(c->probe.path, entry);

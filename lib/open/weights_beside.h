@@ -11,6 +11,9 @@
 
 /* One of the files that were read, or that the safetensors reader reports itself. */
 bool weights_beside_is_read(const catalogue *read, const char *entry);
+/* A name of what torch.save or safetensors may have written, except a trainer's state, files of ranks, and further models of a
+ * run. */
+bool weights_beside_has_name(const char *name);
 /* WEIGHTS-BESIDE: `count` entries of the folder are not read, such as `first`. */
 void weights_beside_report(const fsdpck_checkpoint *c, const catalogue *read, const char *first,
                            uint64_t count);
@@ -18,8 +21,9 @@ void weights_beside_report(const fsdpck_checkpoint *c, const catalogue *read, co
  * model's tensors by their names. Opens the first 32 that may be weights. Not with ranks of a group, which may have
  * other files on their hosts. */
 void weights_beside_warn(fsdpck_checkpoint *c, checkpoint_open_fn open);
-/* BADINPUT (WEIGHTS-CUT) if files that checkpoint_is_weights_name knows, or other safetensors files, are not read, and
- * empty or cut, or if one of a numbered set is missing: adds the names of those that are there to `cut` (NULL: not needed). Of ranks of a group, only the sizes are compared. */
+/* BADINPUT (WEIGHTS-CUT) if files that checkpoint_is_weights_name knows, other safetensors files, or weights of
+ * TensorFlow, Keras, Flax and others are not read, and empty or cut, or if one of a numbered set is missing: adds the names of
+ * those that are there to `cut` (NULL: not needed). Of ranks of a group, only the sizes are compared. */
 fsdpck_status weights_beside_check(const fsdpck_checkpoint *c, const catalogue *read,
                                    checkpoint_open_fn open, strtab *cut,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;

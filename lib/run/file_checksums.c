@@ -113,25 +113,54 @@ static fsdpck_status add_read(tree *t, const char *path, fsdpck_error *err)
 }
 
 /* Links to folders, which may form cycles, and other steps of the run are not entered. */
+static fsdpck_status is_entered(const folder *dir, const char *name, bool *is, fsdpck_error *err)
+{
+    char *inside = folder_path_join(name, "file");
+    if (inside == NULL)
+        return error_set_nomem(err, strlen(name));
+    *is = path_check_folders(dir, inside, NULL) == FSDPCK_OK &&
+          !nested_folder_is_step(text_file_name(name));
+    free(inside);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_entry(void *arg, const char *name, path_kind kind, uint64_t nbytes,
                                fsdpck_error *err)
 {
     tree *t = arg;
     uint32_t id;
+    bool is = true;
     if (kind == PATH_FILE)
         return file_checksums_add(t->s, name, nbytes, err);
     if (kind != PATH_FOLDER)
         return FSDPCK_OK;
-    if (strtab_find(&t->read, name, strlen(name)) == STRTAB_NONE) {
-        char *inside = folder_path_join(name, "file");
-        if (inside == NULL)
-            return error_set_nomem(err, strlen(name));
-        const fsdpck_status st = path_check_folders(t->s->dir, inside, NULL);
-        free(inside);
-        if (st != FSDPCK_OK || nested_folder_is_step(text_file_name(name)))
-            return FSDPCK_OK;
-    }
-    return strtab_intern(&t->subs, name, strlen(name), &id, err);
+    if (strtab_find(&t->read, name, strlen(name)) == STRTAB_NONE)
+        RETURN_IF(is_entered(t->s->dir, name, &is, err));
+    return is ? strtab_intern(&t->subs, name, strlen(name), &id, err) : FSDPCK_OK;
+}
+
+typedef struct folders_only {
+    const folder *dir;
+    strtab *folders;
+} folders_only;
+
+static fsdpck_status add_folder(void *arg, const char *name, path_kind kind, uint64_t nbytes,
+                                fsdpck_error *err)
+{
+    const folders_only *f = arg;
+    bool is = false;
+    uint32_t id;
+    (void)nbytes;
+    if (kind == PATH_FOLDER)
+        RETURN_IF(is_entered(f->dir, name, &is, err));
+    return is ? strtab_intern(f->folders, name, strlen(name), &id, err) : FSDPCK_OK;
+}
+
+fsdpck_status file_checksums_list_folders(const folder *dir, const char *sub, strtab *folders,
+                                          fsdpck_error *err)
+{
+    folders_only f = {dir, folders};
+    return walk_entries(dir, sub, add_folder, &f, err);
 }
 
 static fsdpck_status find_read_folders(tree *t, const manifest_base *b,

@@ -75,5 +75,8 @@ typedef fsdpck_status (*file_checksums_name_fn)(void *arg, const char *name, uin
                                                 fsdpck_error *err);
 fsdpck_status file_checksums_walk(const folder *dir, const char *sub, file_checksums_name_fn fn,
                                   void *arg, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds the folders in `sub` whose files would belong to the checkpoint too: no links, hidden folders and other steps. */
+fsdpck_status file_checksums_list_folders(const folder *dir, const char *sub, strtab *folders,
+                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -314,6 +314,10 @@ static fsdpck_status check_names(const like_output *l, const target *t,
                  lacks_head(l, to, &missing, &extra)
                      ? "if the model is tied, write \"tie_word_embeddings\": true into "
                        "config.json of the folder of --like; if not, restore the tensor there"
+                 : extra.count > 0 && missing.count > 0
+                     ? "check that the folder of --like belongs to this model; if transformers "
+                       "names tensors differently in memory, give --rename; omit tensors with "
+                       "--exclude"
                  : extra.count > 0
                      ? "check that the folder of --like belongs to this model; omit tensors "
                        "with --exclude"

@@ -102,6 +102,8 @@ static fsdpck_partial_obstacle obstacle_of(const leftover *l)
         return FSDPCK_PARTIAL_NO_OBSTACLE;
     if (l->is_foreign)
         return FSDPCK_PARTIAL_FOREIGN;
+    if (l->is_no_journal)
+        return FSDPCK_PARTIAL_NO_JOURNAL;
     if (l->holder == LEFTOVER_HELD)
         return FSDPCK_PARTIAL_IN_USE;
     if (l->holder == LEFTOVER_UNKNOWN)

@@ -308,8 +308,18 @@ static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error
     return st;
 }
 
+/* A final name is given to complete outputs only, but nothing in them shows from which source and with which options
+ * they were made: so a run with --resume does not claim that one is its own. */
 static fsdpck_status error_exists(const run *r, fsdpck_error *err)
 {
+    if (r->opt.output.resume)
+        return FAIL_WITH(
+            err, EXISTS, NONE,
+            ("output exists: --resume continues unfinished outputs only, and this one does not show whether it was made "
+             "from SRC with these options"),
+            (path, r->dst),
+            (next, "if an earlier run of this command made it, nothing is left to do: put [ -e DST ] || before the command in "
+                   "scripts; otherwise choose another name, or replace it with --force"));
     return FAIL_WITH(err, EXISTS, NONE, ("output exists"), (path, r->dst),
                      (next, "%s",
                       r->src->average != NULL ? "the last operand is DST: give a new name for it"

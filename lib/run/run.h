@@ -4,7 +4,7 @@
  *     output_paths.c     refuses an output that would replace a file of the input
  *     output_replaced.c  files of a folder that the output replaces
  *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
- *     run_resume.c       --resume: continues the output of a run that was killed
+ *     run_resume.c       --resume: continues the output of a run that was killed; resume_report.c its messages
  *     stop_advice.c      the next step after a signal and a full disk
  *     run_output.c       files of an output: added, read, read back
  *     run_public.c       the two public calls: a run onto one rank, a run onto many

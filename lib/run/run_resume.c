@@ -6,6 +6,7 @@
 
 #include "base/crc.h"
 #include "io/output_remains.h"
+#include "run/resume_report.h"
 #include "run/run.h"
 
 /* ---- whether a run can have a journal ---- */
@@ -105,15 +106,6 @@ static fsdpck_status make_header(run *r, fsdpck_error *err)
 
 /* ---- the partial of an earlier run ---- */
 
-/* `next` "": as the kind of finding has it. */
-static void warn_fresh(const run *r, const char *partial, const char *what, const char *why,
-                       const char *next)
-{
-    log_warn(&r->ctx->log, FSDPCK_FINDING_RESUME_FRESH, next,
-             "'%s' next to '%s' %s, and the run begins from the start: %s", partial, r->dst, what,
-             why);
-}
-
 /* The text of a difference. */
 static const char *describe(const run *r, journal_difference difference, size_t at, char *text,
                             size_t capacity)
@@ -171,6 +163,17 @@ static const char next_in_use[] =
     "if another run writes this output, let only one of them go on; otherwise remove the file: "
     "fsdpck inspect --partials lists it";
 
+/* Why an object with the name of a partial cannot be adopted. */
+static const char *describe_foreign(const run *r, output_adopted adopted)
+{
+    if (adopted == OUTPUT_ADOPT_OTHER_USER)
+        return "it belongs to another user";
+    if (adopted == OUTPUT_ADOPT_LINKED)
+        return "it has a second name (hard link)";
+    return run_output_kind(r) == OUTPUT_FOLDER ? "it is not a folder, as this output is (--format)"
+                                               : "it is not a file, as this output is (--format)";
+}
+
 /* Locks the journal of an adopted output; false: another run may have it. */
 static bool lock_journal(run *r)
 {
@@ -202,63 +205,20 @@ static fsdpck_status try_partial(run *r, const char *partial, fsdpck_error *err)
                            &adopted, err));
     r->out.log = r->ctx->log;
     if (adopted == OUTPUT_ADOPT_BUSY)
-        warn_fresh(r, partial, "was not used", in_use, next_in_use);
-    else if (adopted == OUTPUT_ADOPT_FOREIGN)
-        warn_fresh(r, partial, "was not used", "it is of another user or kind",
-                   "remove it if no run needs it");
+        resume_warn_fresh(r, partial, "was not used", in_use, next_in_use);
+    else if (adopted != OUTPUT_ADOPTED && adopted != OUTPUT_ADOPT_ABSENT)
+        resume_warn_fresh(r, partial, "was not used", describe_foreign(r, adopted), resume_next_not_needed);
     if (adopted != OUTPUT_ADOPTED)
         return FSDPCK_OK;
     if (!lock_journal(r)) {
-        warn_fresh(r, partial, "was not used", in_use, next_in_use);
+        resume_warn_fresh(r, partial, "was not used", in_use, next_in_use);
         return forget(r, true);
     }
     p->continues = can_continue(r, text, sizeof text, &why);
     if (p->continues)
         return FSDPCK_OK;
-    warn_fresh(r, partial, "was removed", why, "");
+    resume_warn_fresh(r, partial, "was removed", why, "");
     return forget(r, false);
-}
-
-/* Removes journals whose unfinished output is gone, and names the other ones, which stay. */
-static void report_remains(const run *r, const output_remains *found)
-{
-    const bool continues = r->resume.continues;
-    const char *first = NULL;
-    size_t others = 0;
-    for (size_t i = 0; i < found->list.count; i++) {
-        const output_remain *o = output_remain_at(found, i);
-        if (!o->has_partial && output_remove_orphans(r->dst, o->partial)) {
-            if (continues)
-                log_write(&r->ctx->log, LOG_NOTE, "'%s' next to '%s' is gone; its journal was removed",
-                          o->partial, r->dst);
-            else
-                warn_fresh(r, o->partial, "is gone", "its journal was removed",
-                           "keep unfinished outputs and their journals between runs with --resume");
-        } else if ((o->has_partial && !o->has_journal) ||
-                   (continues && strcmp(o->partial, r->out.partial_name) != 0)) {
-            first = first == NULL ? o->partial : first;
-            others++;
-        }
-    }
-    if (others > 0)
-        log_write(&r->ctx->log, LOG_NOTE,
-                  "not used, next to '%s': %zu other unfinished output%s of it, such as '%s': "
-                  "fsdpck inspect --partials lists %s",
-                  r->dst, others, others == 1 ? "" : "s", first, others == 1 ? "it" : "them");
-}
-
-static void report_continued(const run *r)
-{
-    const run_resume *p = &r->resume;
-    if (!p->continues)
-        return;
-    log_write(&r->ctx->log, LOG_NOTE,
-              "continuing '%s': %zu finished ranges, %" PRIu64 " bytes%s", r->out.partial_name,
-              p->finished.ranges.count, p->finished.nbytes,
-              group_size(r->ctx->group) > 1 ? " of rank 0" : "");
-    if (p->finished.torn_nbytes > 0)
-        log_write(&r->ctx->log, LOG_DETAIL, "the last %" PRIu64 " bytes of its journal are cut",
-                  p->finished.torn_nbytes);
 }
 
 /* Rank 0 looks for a partial. */
@@ -277,8 +237,8 @@ static fsdpck_status find(run *r, fsdpck_error *err)
             st = try_partial(r, o->partial, err);
     }
     if (st == FSDPCK_OK) {
-        report_continued(r);
-        report_remains(r, &found);
+        resume_report_continued(r);
+        resume_report_remains(r, &found);
     }
     output_remains_release(&found);
     return st;
@@ -294,11 +254,8 @@ fsdpck_status resume_find(run *r, fsdpck_error *err)
     uint64_t refused = why != NULL;
     if (g != NULL)
         RETURN_IF(group_or(g, &refused, 1, err));
-    if (refused != 0) {
-        if (why != NULL)
-            log_write(&r->ctx->log, LOG_NOTE, "--resume does not apply to this run: %s", why);
-        return FSDPCK_OK;
-    }
+    if (refused != 0)
+        return group_agree(g, resume_report_refused(r, why, err), err);
     p->on = true;
     RETURN_IF(group_agree(g, find(r, err), err));
     uint8_t continues = p->continues;

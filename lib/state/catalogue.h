@@ -100,6 +100,9 @@ typedef struct cat_tensor {
     /* Names of several ranks were joined, and this one may belong before any of the others: no rank
      * is known to have had all of them in this order. */
     uint8_t joined;
+    /* With CAT_TENSOR_EACH_RANK: a rank whose tensor differs from that of the lowest rank by its recorded checksum; 0: none
+     * is known. */
+    uint16_t other_rank;
     /* Tuple of the keys that lead to it: str, a dict's key; int, a list's index; bytes, the digits
      * of a dict's int key. None: the name is the only key. */
     value path;

@@ -6,6 +6,7 @@
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
 #include "open/pointer_file.h"
+#include "open/rank_models.h"
 #include "open/weights_beside.h"
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
@@ -16,8 +17,9 @@
 typedef struct warning_filter {
     logger to;
     bool is_file;
-    bool is_state;  /* in a folder of a trainer's state */
-    bool takes_cut; /* of latest_check_one */
+    bool is_state;     /* in a folder of a trainer's state */
+    bool takes_cut;    /* of latest_check_one */
+    bool takes_beside; /* a second model in the rank files: either may be that of the step */
 } warning_filter;
 
 /* Notes are left to the command that opens the chosen one. A file of a set is checked together with the others. A
@@ -31,8 +33,9 @@ static void log_warnings_only(void *arg, const log_line *line)
     const bool is_checked = line->finding == FSDPCK_FINDING_LATEST_TARGET ||
                             line->finding == FSDPCK_FINDING_LATEST_LOST ||
                             (line->finding == FSDPCK_FINDING_WEIGHTS_CUT && !f->takes_cut);
+    const bool is_second = line->finding == FSDPCK_FINDING_WEIGHTS_BESIDE && f->takes_beside;
     if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_checked &&
-        (kind == NULL || kind->severity >= FINDING_WARNING))
+        (kind == NULL || kind->severity >= FINDING_WARNING || is_second))
         f->to.fn(f->to.ctx, line);
 }
 
@@ -185,7 +188,7 @@ static fsdpck_status add_checkpoint(resume_state *state, fsdpck_checkpoint *c, f
 }
 
 /* nested: receives the folders below; NULL: not needed. */
-static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, bool takes_cut,
+static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, warning_filter *filter,
                                   const fsdpck_latest_options *o, resume_state *state,
                                   nested_folders *nested, fsdpck_error *err)
 {
@@ -209,7 +212,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, bool ta
     if (st == FSDPCK_OK && c->probe.is_folder)
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
-    if (st == FSDPCK_OK && !takes_cut)
+    if (st == FSDPCK_OK && !filter->takes_cut)
         st = weights_beside_check(c, c->adapter == NULL ? &c->cat : &c->read, checkpoint_open, NULL,
                                   err);
     if (st == FSDPCK_OK)
@@ -225,12 +228,26 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, bool ta
             state->step = step.step;
         st = st == FSDPCK_OK ? added : st;
     }
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK) {
         warn_beside(ctx, c, o);
+        filter->takes_beside = true;
+        if (c->adapter == NULL)
+            rank_models_warn(c);
+        filter->takes_beside = false;
+    }
     if (st == FSDPCK_OK && nested != NULL)
         st = nested_folders_add(nested, c, err);
     fsdpck_close(c);
     return st;
+}
+
+/* Warnings of verify about data. Those of files beside it have been printed. */
+static void warn_as_verify(const fsdpck_context *ctx, const fsdpck_error *what)
+{
+    const bool has_tensor = what->tensor[0] != '\0';
+    if (what->finding == FSDPCK_FINDING_RANK_DIFFER && what->path[0] != '\0')
+        log_warn(&ctx->log, what->finding, what->next, "'%s': %s%s%s%s", what->path, what->message,
+                 has_tensor ? ": '" : "", what->tensor, has_tensor ? "'" : "");
 }
 
 /* The other levels, as verify checks them: the first error that no option settles. */
@@ -249,9 +266,12 @@ static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
     with.threads = o->open == NULL ? 0 : o->open->threads;
     RETURN_IF(fsdpck_verify_new(ctx, path, &with, &v, err));
     fsdpck_verify_get_info(v, &info);
-    for (uint64_t i = 0; st == FSDPCK_OK && i < info.errors && i < info.listed; i++) {
+    for (uint64_t i = 0; st == FSDPCK_OK && i < info.errors + info.warnings && i < info.listed;
+         i++) {
         fsdpck_verify_get_finding(v, i, &f);
-        if (is_doubt(f.what) || f.what->status != FSDPCK_BADINPUT)
+        if (i >= info.errors)
+            warn_as_verify(ctx, f.what);
+        if (i >= info.errors || is_doubt(f.what) || f.what->status != FSDPCK_BADINPUT)
             continue;
         st = f.what->status;
         if (err != NULL)
@@ -262,9 +282,9 @@ static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
 }
 
 /* A folder that is not read, or without tensors, is no defect of the step. */
-static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f, bool takes_cut,
-                                  const fsdpck_latest_options *o, resume_state *state,
-                                  fsdpck_error *err)
+static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
+                                  warning_filter *filter, const fsdpck_latest_options *o,
+                                  resume_state *state, fsdpck_error *err)
 {
     fsdpck_error why = FSDPCK_ERROR_INIT;
     if (!f->has_reader)
@@ -272,7 +292,7 @@ static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f, b
                          ("folder of one part contains no checkpoint: the save did not complete, "
                           "or its files were lost"),
                          (path, f->path), (next, "use an older checkpoint"));
-    fsdpck_status st = check_opened(ctx, f->path, takes_cut, o, state, NULL, &why);
+    fsdpck_status st = check_opened(ctx, f->path, filter, o, state, NULL, &why);
     if (st == FSDPCK_OK)
         st = check_as_verify(ctx, f->path, o, &why);
     if (st == FSDPCK_OK || st == FSDPCK_UNSUPPORTED || st == FSDPCK_USAGE ||
@@ -295,14 +315,14 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path, bool takes
     filter.is_file = path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
     ctx->log = (logger){log_warnings_only, &filter};
     nested_folders_init(&nested);
-    fsdpck_status st = check_opened(ctx, path, takes_cut, o, state, &nested, err);
+    fsdpck_status st = check_opened(ctx, path, &filter, o, state, &nested, err);
     nested_folders_warn_unread(&nested, &ctx->log);
     if (st == FSDPCK_OK)
         st = check_as_verify(ctx, path, o, err);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++) {
         const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
         filter.is_state = f->is_state;
-        st = check_nested(ctx, f, takes_cut, o, state, err);
+        st = check_nested(ctx, f, &filter, o, state, err);
     }
     nested_folders_release(&nested);
     ctx->log = log;

@@ -20,6 +20,16 @@ static bool has_file(const char *folder_path, const char *name)
     return has;
 }
 
+/* Loaders read the whole model in one file, "model.safetensors" of "model.safetensors.index.json", before numbered files: these
+ * are left from another save. */
+static bool has_whole(const probe_input *in, const char *index)
+{
+    char name[NAME_NBYTES_MAX];
+    const char *end = strstr(index, ".index.");
+    snprintf(name, sizeof name, "%.*s", end == NULL ? 0 : (int)(end - index), index);
+    return probe_has_entry(in, name);
+}
+
 /* Whether the folder has files with this suffix that need `index`, and no index of such files. */
 static bool lacks_index_of(const probe_input *in, const char *suffix, bool *has_files, char *index)
 {
@@ -34,7 +44,7 @@ static bool lacks_index_of(const probe_input *in, const char *suffix, bool *has_
                                     format_file_count(entry) > 1 &&
                                     format_index_name(entry, index, NAME_NBYTES_MAX));
     }
-    return *has_files && !has_index;
+    return *has_files && !has_index && !has_whole(in, index);
 }
 
 /* Loaders prefer safetensors: files of torch.save beside them need no index. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -11,6 +12,7 @@
 #include "open/open_fail.h"
 #include "open/pointer_file.h"
 #include "open/stated_files.h"
+#include "open/weights_beside.h"
 #include "verify/latest_check.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -198,12 +200,61 @@ static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_sta
     return st;
 }
 
+/* More files beside an optimizer's are no models. */
+enum { MODELS_MAX = 32 };
+
+/* One file. It does not count if it is unreadable, or has no model. */
+static fsdpck_status add_model(fsdpck_context *ctx, const latest_step *c, const char *name,
+                               const fsdpck_latest_options *o, resume_state *state,
+                               fsdpck_error *err)
+{
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    const logger log = ctx->log;
+    resume_state of_file;
+    char *path = folder_path_join(c->path, name);
+    if (path == NULL)
+        return error_set_nomem(err, strlen(name));
+    resume_state_init(&of_file, c->path);
+    ctx->log = (logger){0};
+    fsdpck_status st = latest_check_one(ctx, path, c->takes_cut, o, &of_file, &why);
+    ctx->log = log;
+    if (st == FSDPCK_OK && resume_state_has(&of_file, RESUME_MODEL))
+        st = resume_state_merge(state, &of_file, err);
+    else if (!latest_step_is_unknown(st, &why))
+        st = FSDPCK_OK;
+    else if (err != NULL)
+        *err = why;
+    resume_state_release(&of_file);
+    free(path);
+    return st;
+}
+
+/* Beside files with the optimizer of each rank: the model in a file that is not read with them, such as 'model.pt'. */
+static fsdpck_status add_models(fsdpck_context *ctx, const latest_step *c,
+                                const fsdpck_latest_options *o, resume_state *state,
+                                fsdpck_error *err)
+{
+    probe_input in;
+    size_t opened = 0;
+    if (resume_state_has(state, RESUME_MODEL) || !resume_state_has(state, RESUME_OPTIMIZER))
+        return FSDPCK_OK;
+    RETURN_IF(probe_gather(c->path, &in, err));
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; in.is_folder && st == FSDPCK_OK && i < in.entry_count; i++)
+        if (weights_beside_has_name(in.entries[i]) && opened++ < MODELS_MAX)
+            st = add_model(ctx, c, in.entries[i], o, state, err);
+    probe_release(&in);
+    return st;
+}
+
 fsdpck_status latest_step_check(fsdpck_context *ctx, latest_step *c, const fsdpck_latest_options *o,
                                 resume_state *state, fsdpck_error *err)
 {
     fsdpck_status st = latest_check_one(ctx, c->path, c->takes_cut, o, state, err);
     if (may_lie_deeper(c->path, st, err))
         st = check_below(ctx, c, st, o, state, err);
+    if (st == FSDPCK_OK && state != NULL)
+        st = add_models(ctx, c, o, state, err);
     if (st == FSDPCK_OK && state != NULL)
         st = resume_state_add_files(state, err);
     return st;

@@ -173,7 +173,82 @@ static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, f
     return FSDPCK_OK;
 }
 
-/* Checks the folder, and inner folders that the manifest names. */
+/* ---- folders that the manifest does not name ---- */
+
+typedef struct new_folder {
+    uint64_t files;
+    char first[256]; /* a file with weights, if it has any */
+    bool has_weights;
+} new_folder;
+
+static fsdpck_status count_file(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
+{
+    new_folder *f = arg;
+    const bool is_weights =
+        sidecars_is_weights(name) || strcmp(text_file_name(name), ".metadata") == 0;
+    (void)nbytes;
+    (void)err;
+    if (f->files++ == 0 || (is_weights && !f->has_weights))
+        snprintf(f->first, sizeof f->first, "%s", name);
+    f->has_weights = f->has_weights || is_weights;
+    return FSDPCK_OK;
+}
+
+static void report_folder(const manifest_check *w, const char *name, const new_folder *f)
+{
+    fsdpck_error what;
+    FAIL_AS(&what, FSDPCK_BADINPUT,
+            f->has_weights ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
+            ("folder%s is not in the manifest", f->has_weights ? " with weights" : ""),
+            (manifest_file, w, name),
+            (found, "%" PRIu64 " file%s, such as '%s'", f->files, text_plural(f->files), f->first),
+            (next, "%s",
+             f->has_weights
+                 ? "remove it if it does not belong to the checkpoint; otherwise make a new "
+                   "manifest: fsdpck digest --manifest FILE SRC"
+                 : "ignore this if the folder was added on purpose"));
+    findings_report(w->r->found, &what);
+}
+
+/* With the folders inside it. An unreadable one has no files. */
+static fsdpck_status check_new_folder(const manifest_check *w, const char *name, fsdpck_error *err)
+{
+    new_folder f = {0};
+    strtab inside;
+    uint32_t id;
+    strtab_init(&inside, NULL);
+    fsdpck_status st = strtab_intern(&inside, name, strlen(name), &id, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&inside); i++) {
+        char *sub = strdup(strtab_text(&inside, i)); /* the table grows */
+        if (sub == NULL)
+            st = error_set_nomem(err, strlen(name));
+        else if (file_checksums_walk(w->dir, sub, count_file, &f, NULL) == FSDPCK_OK)
+            st = file_checksums_list_folders(w->dir, sub, &inside, err);
+        free(sub);
+    }
+    strtab_release(&inside);
+    if (st == FSDPCK_OK && f.files > 0)
+        report_folder(w, name, &f);
+    return st;
+}
+
+/* Folders in `sub` that are not among the known ones. */
+static fsdpck_status check_new_folders(const manifest_check *w, const char *sub,
+                                       const strtab *known, fsdpck_error *err)
+{
+    strtab here;
+    strtab_init(&here, NULL);
+    fsdpck_status st = file_checksums_list_folders(w->dir, sub, &here, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&here); i++) {
+        const char *name = strtab_text(&here, i);
+        if (strtab_find(known, name, strlen(name)) == STRTAB_NONE)
+            st = check_new_folder(w, name, err);
+    }
+    strtab_release(&here);
+    return st;
+}
+
+/* Checks the folder, inner folders that the manifest names, and finds others. */
 static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
 {
     strtab subs;
@@ -184,9 +259,9 @@ static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
     fsdpck_status st = strtab_intern(&subs, "", 0, &id, err);
     for (size_t i = 0; st == FSDPCK_OK && i < w->m.files.count; i++) {
         const char *name = manifest_file_name(&w->m, i);
-        const char *slash = strrchr(name, '/');
-        if (slash != NULL)
-            st = strtab_intern(&subs, name, (size_t)(slash - name), &id, err);
+        for (const char *at = strchr(name, '/'); st == FSDPCK_OK && at != NULL;
+             at = strchr(at + 1, '/'))
+            st = strtab_intern(&subs, name, (size_t)(at - name), &id, err);
     }
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&subs); i++) {
         path_kind kind = PATH_FOLDER;
@@ -194,6 +269,8 @@ static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
             st = path_probe(w->dir, strtab_text(&subs, i), &kind, NULL, err);
         if (st == FSDPCK_OK && kind == PATH_FOLDER)
             st = file_checksums_walk(w->dir, strtab_text(&subs, i), check_extra, w, err);
+        if (st == FSDPCK_OK && kind == PATH_FOLDER)
+            st = check_new_folders(w, strtab_text(&subs, i), &subs, err);
     }
     strtab_release(&subs);
     return st;

@@ -1,6 +1,7 @@
 #include "verify/state_steps.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,28 +128,62 @@ static const char *find_paired_optimizer(const probe_input *in)
     return NULL;
 }
 
-/* accelerate's save_state: random_states_0.pkl shows that it is one. It saves a scheduler only if there is one, and with
- * DeepSpeed and Megatron the optimizer in the folder pytorch_model. */
-static bool is_save_state_without_optimizer(const probe_input *in)
+/* accelerate's save_state: random_states_0.pkl shows that it is one. With DeepSpeed and Megatron, the optimizer is in the
+ * folder pytorch_model. */
+static bool is_save_state(const probe_input *in)
 {
     bool has_random = false;
     for (size_t i = 0; i < in->entry_count; i++)
         has_random = has_random || text_begins(in->entries[i], "random_states_");
-    return has_random && probe_has_entry(in, of_accelerate) && !has_optimizer(in) &&
-           !probe_has_entry(in, "pytorch_model");
+    return has_random && !probe_has_entry(in, "pytorch_model");
+}
+
+/* It saves a scheduler only if there is one. */
+static bool lacks_optimizer(const probe_input *in)
+{
+    return probe_has_entry(in, of_accelerate) && !has_optimizer(in) && is_save_state(in);
+}
+
+/* "optimizer_1.bin", or the folder "optimizer_1" */
+static bool has_numbered(const probe_input *in, const char *word, unsigned number)
+{
+    char name[40];
+    const size_t nbytes = (size_t)snprintf(name, sizeof name, "%s_%u", word, number);
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *end = in->entries[i] + nbytes;
+        if (text_begins(in->entries[i], name) && (*end < '0' || *end > '9'))
+            return true;
+    }
+    return false;
+}
+
+/* Of several models, each with a scheduler: one optimizer may be that of two models, but not of two schedulers too. The
+ * first has no number. 0: none is lost. */
+static unsigned lost_optimizer(const probe_input *in)
+{
+    for (unsigned n = 1; has_numbered(in, "scheduler", n); n++)
+        if ((has_numbered(in, "model", n) || has_numbered(in, "pytorch_model", n) ||
+             has_numbered(in, "pytorch_model_fsdp", n)) &&
+            !has_numbered(in, "optimizer", n) && is_save_state(in))
+            return n;
+    return 0;
 }
 
 static bool is_pair_lost(const probe_input *in, bool of_trainer, fsdpck_error *what)
 {
     const char *optimizer = of_trainer ? find_paired_optimizer(in) : NULL;
     const bool has_scheduler = of_trainer && probe_has_entry(in, of_transformers);
-    const bool lost_optimizer =
-        of_trainer ? has_scheduler && !has_optimizer(in) : is_save_state_without_optimizer(in);
-    if (lost_optimizer)
+    const bool is_lost = of_trainer ? has_scheduler && !has_optimizer(in) : lacks_optimizer(in);
+    const unsigned number = of_trainer || is_lost ? 0 : lost_optimizer(in);
+    if (is_lost)
         FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the optimizer is missing"),
                   (path, in->path),
                   (expected, "files of the optimizer beside %s",
                    of_trainer ? of_transformers : of_accelerate));
+    else if (number > 0)
+        FAIL_WITH(what, BADINPUT, STATE_PAIR,
+                  ("the state of the optimizer of model %u is missing", number), (path, in->path),
+                  (expected, "optimizer_%u.bin beside scheduler_%u.bin", number, number));
     else if (optimizer != NULL && !has_scheduler)
         FAIL_WITH(what, BADINPUT, STATE_PAIR, ("the state of the scheduler is missing"),
                   (path, in->path), (expected, "%s beside %s", of_transformers, optimizer));

@@ -13,6 +13,7 @@
 #include "open/search_state.h"
 #include "open/state_files.h"
 #include "open/state_list.h"
+#include "open/weights_names.h"
 
 /* Folders inside whose JSON files are read. A folder of very many entries holds no such parts. */
 enum { COMPONENTS_MAX = 64, COMPONENT_DEPTH = 2, COMPONENT_ENTRIES_MAX = 4096 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lora/lora_check.h"
+#include "lora/lora_likeness.h"
 #include "lora/lora_zero.h"
 #include "open/adapter_fit.h"
 #include "verify/verify_internal.h"
@@ -78,6 +79,28 @@ static void report_unmatched(fsdpck_verify *v, const lora_set *set, const lora_c
     findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 
+/* Also where the factors are those of the embedding: the output projection has no adapter after loading. */
+static fsdpck_status report_dropped(fsdpck_verify *v, const lora_set *set,
+                                    const lora_config *config, fsdpck_error *err)
+{
+    for (size_t i = 0; i < lora_module_count(set); i++) {
+        const lora_module *m = lora_module_at(set, i);
+        fsdpck_error what = FSDPCK_ERROR_INIT;
+        bool dropped;
+        RETURN_IF(lora_is_dropped(set, m, config, &dropped, err));
+        if (!dropped)
+            continue;
+        FAIL_WITH(&what, BADINPUT, LORA_CONFIG,
+                  ("the adapter has factors for '%s', which target_modules of its config does not "
+                   "name: PEFT loads the adapter without them",
+                   lora_text(set, m->path)),
+                  (path, v->src->path), (tensor, lora_text(set, m->path)),
+                  (next, "add this name to target_modules of adapter_config.json"));
+        findings_report_as(&v->found, FINDING_WARNING, &what);
+    }
+    return FSDPCK_OK;
+}
+
 /* Of modules_to_save, which the base model need not have: "classifier". base: NULL without --like. */
 static void report_unsaved(fsdpck_verify *v, const lora_set *set, const lora_config *config,
                            const fsdpck_checkpoint *base)
@@ -128,6 +151,8 @@ static fsdpck_status check_with_config(fsdpck_checkpoint *src, fsdpck_verify *v,
         report_unmatched(v, set, &config);
         report_unsaved(v, set, &config, NULL);
     }
+    if (st == FSDPCK_OK && has_config && v != NULL)
+        st = report_dropped(v, set, &config, err);
     lora_config_release(&config);
     adapter_source_release(&from);
     return st;
@@ -138,17 +163,18 @@ static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const bool renamed = counts->missing == counts->renamed && counts->compared > 0;
+    lora_likeness near;
     if (counts->missing == 0)
         return;
-    FAIL_WITH(
-        &what, BADINPUT, LORA_SHAPE,
-        ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
-         " modules that the adapter changes",
-         counts->missing, counts->missing + counts->compared),
-        (path, v->src->path), (expected, "'%s.weight'", counts->first_missing),
-        (found, "none in '%s'%s", base->path,
-         renamed ? ", which may have other names for experts, or a tied output projection" : ""),
-        (next, "give the base model that the adapter was trained on"));
+    lora_likeness_of_base(&near, counts->first_missing, &base->cat);
+    FAIL_WITH(&what, BADINPUT, LORA_SHAPE,
+              ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
+               " modules that the adapter changes",
+               counts->missing, counts->missing + counts->compared),
+              (path, v->src->path), (expected, "'%s.weight'", counts->first_missing),
+              (found, "none in '%s', but modules such as '%s'%s", base->path, near.best,
+               renamed ? "; it may have other names for experts, or a tied output projection" : ""),
+              (next, LORA_BASE_ADVICE));
     findings_report_as(&v->found, renamed ? FINDING_WARNING : FINDING_ERROR, &what);
 }
 

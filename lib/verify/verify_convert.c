@@ -4,12 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "open/optimizer_copies.h"
 #include "run/digest_run.h"
 #include "verify/verify_internal.h"
 
 static bool is_of_optimizer(const fsdpck_checkpoint *c, uint64_t tensor)
 {
     return tensor < c->parts.tensor_count && c->parts.tensor_part[tensor] == PART_OPTIMIZER;
+}
+
+static bool is_unreported(const fsdpck_checkpoint *c, uint64_t tensor)
+{
+    return is_of_optimizer(c, tensor) && !optimizer_copies_differ(c, tensor);
 }
 
 static bool names_optimizer(const fsdpck_checkpoint *c, const char *name)
@@ -24,19 +30,20 @@ static bool differs(const rank_differences *d, uint64_t tensor)
 }
 
 /* Buffers of the model may differ between ranks if training does not synchronize them. Optimizer
- * state differs only if the files are of several saves. False: none differs. */
-static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
+ * state differs only if the files are of several saves; what shows at open has been reported. */
+static void report_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
 {
     const catalogue *cat = &v->src->cat;
-    const bool is_first = names_optimizer(v->src, d->first.tensor);
+    const uint32_t named = catalogue_find(cat, d->first.tensor, strlen(d->first.tensor));
+    const bool is_first = named != CAT_NONE && is_unreported(v->src, named);
     fsdpck_error what;
     uint64_t count = 0;
     const char *name = NULL;
     for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++)
-        if (differs(d, i) && is_of_optimizer(v->src, i) && count++ == 0)
+        if (differs(d, i) && is_unreported(v->src, i) && count++ == 0)
             name = catalogue_name(cat, catalogue_tensor(cat, i)->name);
     if (count == 0)
-        return false;
+        return;
     FAIL_WITH(&what, BADINPUT, RANK_DIFFER, ("optimizer state differs between ranks"),
               (path, is_first ? d->first.path : v->src->path),
               (tensor, is_first ? d->first.tensor : name));
@@ -49,7 +56,6 @@ static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d
         &what,
         "check that all files are from one save; if they are, give --per-rank keep, first or drop");
     findings_report_as(&v->found, FINDING_WARNING, &what);
-    return true;
 }
 
 /* The files are good: an option or a different format makes the conversion possible. */
@@ -122,8 +128,8 @@ static fsdpck_status check_copies(fsdpck_verify *v, rank_differences *d, fsdpck_
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const fsdpck_status st = digest_check_copies(v->src->ctx, v->src, d, &what);
     if (d->any) {
-        const bool told = report_optimizer_differs(v, d);
-        if (!told || !names_optimizer(v->src, d->first.tensor))
+        report_optimizer_differs(v, d);
+        if (!names_optimizer(v->src, d->first.tensor))
             findings_report(&v->found, &d->first);
     }
     if (st == FSDPCK_OK)

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/struct_copy.h"
 #include "base/text.h"
@@ -38,16 +39,33 @@ static const char *not_seen_of_level(const fsdpck_verify *v)
     return texts[v->level];
 }
 
-/* Consistent files may still belong to different saves. */
-static const char *not_seen_of_files(const fsdpck_verify *v)
+/* Consistent files may still belong to different saves. At level numeric, files with steps of the optimizer are
+ * compared by them (check_steps.c). */
+static void mixture_not_seen(const fsdpck_verify *v, char *text, size_t capacity)
 {
+    const uint64_t files = catalogue_file_count(&v->src->cat);
+    const uint64_t compared = v->result.step_files;
+    snprintf(text, capacity, "; a mixture of files from two saves");
+    if (compared > 1 && compared == files)
+        snprintf(text, capacity, "; a mixture of files from two saves of the same step");
+    else if (compared > 1)
+        snprintf(text, capacity,
+                 "; a mixture of files from two saves (the steps of the optimizer in %" PRIu64 " of %" PRIu64
+                 " files were compared)",
+                 compared, files);
+}
+
+static void not_seen_of_files(const fsdpck_verify *v, char *text, size_t capacity)
+{
+    text[0] = '\0';
     if (v->src == NULL || v->manifest_result.covers || v->level < CHECK_COVERAGE ||
         !v->src->probe.is_folder)
-        return "";
-    return catalogue_file_count(&v->src->cat) > 1
-               ? "; a mixture of files from two saves; swapped shards of the same shape"
-           : v->src->format->of_two_saves ? "; a mixture of files from two saves"
-                                          : "";
+        return;
+    const bool several = catalogue_file_count(&v->src->cat) > 1;
+    if (several || v->src->format->of_two_saves)
+        mixture_not_seen(v, text, capacity);
+    if (several)
+        snprintf(text + strlen(text), capacity - strlen(text), "; swapped shards of the same shape");
 }
 
 void verify_set_not_seen(fsdpck_verify *v)
@@ -63,7 +81,8 @@ void verify_set_not_seen(fsdpck_verify *v)
     }
     const bool doubt = v->src->cat.origin.order_suspect;
     const bool unlike = v->near != NULL && v->near->skipped != NULL;
-    char of_state[256] = "";
+    char of_state[256] = "", of_files[256];
+    not_seen_of_files(v, of_files, sizeof of_files);
     if (v->state_unchecked > 0)
         snprintf(of_state, sizeof of_state,
                  "; %" PRIu64 " file%s of the trainer's state beside the weights, such as '%s'",
@@ -75,7 +94,7 @@ void verify_set_not_seen(fsdpck_verify *v)
                  v->nested_unchecked, text_plural(v->nested_unchecked), v->nested_first);
     snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
-             not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "",
+             of_files, doubt ? "; the order of rows (see the notes)" : "",
              unlike ? "; values that are unrelated to those in the folder of --like" : "", of_state,
              of_nested);
 }
@@ -134,7 +153,15 @@ int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info)
 {
     if (v->src == NULL)
         return 0;
-    fsdpck_get_info(v->src, info);
+    fsdpck_info all = FSDPCK_INIT(fsdpck_info);
+    fsdpck_get_info(v->src, &all);
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (v->src->remote_files == NULL && fsdpck_get_step(v->src, 0, &step)) {
+        all.step = step.step;
+        all.step_source = step.source;
+    }
+    struct_copy_out(info, &all, sizeof all);
     return 1;
 }
 

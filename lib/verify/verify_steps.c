@@ -1,22 +1,29 @@
-/* The step in the name of the folder. Steps of the Trainer of transformers: in trainer_state.json, optimizer.pt and scheduler.pt. Steps of
+/* The step in the name of the folder, in files of the trainer and in objects. Steps of the Trainer of transformers: in trainer_state.json, optimizer.pt and scheduler.pt. Steps of
  * DeepSpeed: those of the training, those that loss scaling skipped, and those of the optimizer. */
 #include <inttypes.h>
 
 #include "verify/state_steps.h"
 #include "verify/verify_internal.h"
 
+/* Trainers that name folders otherwise may count from 0, or not by the number that they store: a note. */
 static void check_name(fsdpck_verify *v)
 {
     int64_t recorded, named;
     const char *recorded_in;
+    bool of_trainer;
     fsdpck_error what;
-    if (!checkpoint_step_of_name(v->src, &recorded, &named, &recorded_in) || recorded == named)
+    if (!checkpoint_step_of_name(v->src, &recorded, &named, &recorded_in, &of_trainer) ||
+        recorded == named)
         return;
     FAIL_WITH(&what, BADINPUT, STEP_NAME,
-              ("'%s' records another step than the name of the folder", recorded_in),
+              ("'%s'%s records another step than the name of the folder", recorded_in,
+               of_trainer ? "" : " in the checkpoint"),
               (path, v->src->path), (expected, "step %" PRId64, named),
               (found, "step %" PRId64, recorded));
-    findings_report(&v->found, &what);
+    if (of_trainer)
+        findings_report(&v->found, &what);
+    else
+        findings_report_as(&v->found, FINDING_NOTE, &what);
 }
 
 static void check_state(fsdpck_verify *v)

@@ -106,7 +106,16 @@ def case_lost_layers_of_transformers(setting):
     configs = [library.GPT2Config(n_layer=4, n_embd=16, n_head=2, vocab_size=32), library.BloomConfig(n_layer=4, n_head=2, hidden_size=16, vocab_size=32),
                library.OPTConfig(ffn_dim=32, word_embed_proj_dim=16, **sizes), library.GPTNeoXConfig(**sizes), library.BertConfig(**sizes),
                library.ViTConfig(image_size=16, patch_size=8, **sizes), library.MambaConfig(state_size=4, **sizes),
-               library.BartConfig(vocab_size=32, d_model=16, encoder_layers=4, decoder_layers=4, encoder_attention_heads=2, decoder_attention_heads=2)]
+               library.BartConfig(vocab_size=32, d_model=16, encoder_layers=4, decoder_layers=4, encoder_attention_heads=2, decoder_attention_heads=2),
+               library.WhisperConfig(vocab_size=32, d_model=16, encoder_layers=4, decoder_layers=4, encoder_attention_heads=2, decoder_attention_heads=2,
+                                     encoder_ffn_dim=32, decoder_ffn_dim=32, pad_token_id=0),
+               library.LongT5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=32, num_layers=4, num_heads=2),
+               library.UMT5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=32, num_layers=4, num_heads=2)]
+    if hasattr(library, "HYV4Config"):
+        configs.append(library.HYV4Config(num_hidden_layers=5, indexer_types=["full"] * 4 + ["shared"], mlp_layer_types=["dense"] * 5, pad_token_id=0,
+                                          layer_types=["indexed_attention"] * 5, hidden_size=16, intermediate_size=32, moe_intermediate_size=8, vocab_size=32,
+                                          num_attention_heads=2, num_key_value_heads=2, n_routed_experts=2, num_experts_per_tok=1, q_lora_rank=8,
+                                          kv_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, head_dim=8))
     for config in configs:
         folder = setting.path(config.model_type)
         library.AutoModel.from_config(config).save_pretrained(folder)

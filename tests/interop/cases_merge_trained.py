@@ -2,15 +2,16 @@
 does not."""
 
 import copy
+import json
 import os
 import warnings
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from cases_merge import run_merge, save_adapter
-from peft_models import import_peft, make_llama
-from support import case, check
+from cases_merge import check_merged, merge_by_peft, run_merge, save_adapter
+from peft_models import import_peft, make_gpt2, make_llama
+from support import BAD_INPUT, case, check, load_hf
 
 IDS = torch.arange(12)[None]
 # Options -> whether a warning names the tie.
@@ -123,3 +124,43 @@ def case_merge_trained_state(setting):
             base.config.save_pretrained(out)
             far = distance(base, out, logits_of(model))
             check(far < 1e-5 or (far > 0.1 and "LORA-TIED" in done.stderr), "%s %s: %g" % (name, kind, far))
+
+
+def has_head(base, folder):
+    """Whether PEFT loads factors for the output projection."""
+    peft, _ = import_peft()
+    model = peft.PeftModel.from_pretrained(copy.deepcopy(base), folder)
+    return any("lm_head.lora_A" in name for name, _ in model.named_parameters(remove_duplicate=False))
+
+
+@case(first=(2, 15))
+def case_merge_trained_dropped(setting):
+    """ensure_weight_tying removes lm_head from target_modules. PEFT adds it again when it loads the adapter, if it finds a name of
+    embeddings that it knows; wte of GPT-2 is none. In bfloat16 the factors of both weights differ, in float32 they are one."""
+    lists = (["c_attn", "transformer.wte", "wte"], ["c_attn", "wte", "lm_head"], ["c_attn", "transformer.wte", "x.embed_tokens"],
+             ".*(c_attn|wte)", ".*(c_attn|wte|lm_head)")
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(2)
+        base = make_gpt2().to(dtype)
+        model = train(base, {"target_modules": ["c_attn", "wte", "lm_head"], "ensure_weight_tying": True})
+        name = str(dtype)
+        base.save_pretrained(setting.path(name + "-base"))
+        adapter = save_adapter(model, setting.path(name + "-adapter"))
+        path = os.path.join(adapter, "adapter_config.json")
+        with open(path, encoding="utf-8") as text:
+            config = json.load(text)
+        check("lm_head" not in config["target_modules"], "PEFT keeps the name: %s" % config["target_modules"])
+        for i, targets in enumerate(lists):
+            with open(path, "w", encoding="utf-8") as text:
+                json.dump({**config, "target_modules": targets}, text)
+            what = "%s %s" % (name, targets)
+            drops = not has_head(base, adapter)
+            done = setting.run("verify", adapter)
+            check(("LORA-CONFIG" in done.stdout + done.stderr) == drops, what + ": " + done.stdout + done.stderr)
+            refused = drops and dtype == torch.bfloat16
+            done, out = run_merge(setting, setting.path(name + "-base"), "%s-%d" % (name, i), [adapter],
+                                  expected=BAD_INPUT if refused else 0)
+            check(("LORA-CONFIG" in done.stderr) == refused, what + ": " + done.stderr)
+            if not refused and (drops or dtype == torch.bfloat16):  # PEFT merges equal factors twice
+                found, expected = load_hf(out)[0], merge_by_peft(base, [adapter])
+                check_merged(found, {key: expected[key] for key in found}, what)

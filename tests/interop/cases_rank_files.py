@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
+from collections import OrderedDict
 
 import torch
 from torch import nn
 
 from support import (BAD_INPUT, UNSUPPORTED, case, check, check_folder_holds, check_good, check_nothing_at, check_same_names,
-                     check_same_tensors, load_hf)
+                     check_same_tensors, load_hf, load_pt)
 
 # mesh sizes, names; verl's own names of its dims
 MESHES = {"fsdp": ((4,), ("fsdp",)), "hsdp": ((2, 2), ("ddp", "fsdp"))}
@@ -609,3 +610,38 @@ def case_rank_files_gap_of_ranks(setting):
         check("no file name begins with shard-00002:" in done.stdout + done.stderr, done.stdout + done.stderr)
     setting.run("verify", folder, "--source-ranks", "4", expected=1)
     setting.run("consolidate", folder, setting.path("no.safetensors"), "--source-ranks", "4", expected=BAD_INPUT)
+
+
+def rank_save_mesh(folder, whole):
+    """FSDP2 and tensor parallelism: biases of RowwiseParallel have fewer shards than those of ColwiseParallel."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(1)
+    layers = [nn.Sequential(OrderedDict(w1=nn.Linear(12, 24), w2=nn.Linear(24, 12))) for _ in range(2)]
+    model = nn.Sequential(OrderedDict(layers=nn.Sequential(*layers)))
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), whole)
+    for layer in layers:
+        parallelize_module(layer, mesh["tp"], {"w1": ColwiseParallel(), "w2": RowwiseParallel()})
+        fully_shard(layer, mesh=mesh["dp"])
+    fully_shard(model, mesh=mesh["dp"])
+    dcp.save(model.state_dict(), storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True))
+
+
+@case(first=(2, 10))
+def case_rank_files_mesh_biases(setting):
+    from process_group import run_ranks
+    from safetensors.torch import load_file
+    folder, whole = setting.path("mesh"), setting.path("whole.pt")
+    run_ranks(4, rank_save_mesh, folder, whole)
+    setting.run("consolidate", folder, setting.path("mesh.safetensors"))
+    expected, found = load_pt(whole), load_file(setting.path("mesh.safetensors"))
+    check(sorted(expected) == sorted(found) and all(torch.equal(expected[name], found[name]) for name in expected), sorted(found))
+    for rank in (1, 4):
+        lost = shutil.copytree(folder, setting.path("lost-%d" % rank))
+        os.remove(os.path.join(lost, "shard-%05d-model-00001-of-00001.safetensors" % rank))
+        check("FILE-MISSING" in setting.run("verify", lost, expected=1).stdout, "lost rank %d" % rank)

@@ -84,6 +84,36 @@ Test(map_arguments, contradictions)
     close_map();
 }
 
+/* A number in a file is one of the model: neither config.json nor the user can have another. */
+Test(map_arguments, of_a_file)
+{
+    open_map("let heads = num_attention_heads or n_heads\nlet kv = num_key_value_heads\nlet c = "
+             "z\nkeep *\n",
+             "{\"n_heads\": 8, \"num_key_value_heads\": 4}");
+    map_argument a = {.key = "num_attention_heads",
+                      .key_nbytes = strlen("num_attention_heads"),
+                      .value = 8,
+                      .file = "params.json"};
+    map_take_argument(m, &a);
+    a = (map_argument){.key = "z", .key_nbytes = 1, .value = 3, .file = "params.json"};
+    map_take_argument(m, &a);
+    check("heads=8 kv=4 c=3 ", "c=3");
+    a = (map_argument){.key = "num_key_value_heads",
+                       .key_nbytes = strlen("num_key_value_heads"),
+                       .value = 2,
+                       .file = "params.json"};
+    map_take_argument(m, &a);
+    cr_assert(map_apply_arguments(m, &used, &err) == FSDPCK_BADINPUT);
+    cr_assert(err.finding == FSDPCK_FINDING_MAP_ARGUMENTS);
+    cr_assert_str_eq(err.message, "config.json and params.json differ in 'num_key_value_heads'");
+    cr_assert(map_set_variable(m, "kv=8", NULL) == FSDPCK_OK);
+    cr_assert(map_apply_arguments(m, &used, &err) == FSDPCK_BADINPUT);
+    cr_assert_str_eq(err.message, "--map-set kv=8 contradicts params.json");
+    cr_assert(map_set_variable(m, "kv=2", NULL) == FSDPCK_OK);
+    cr_assert(map_apply_arguments(m, &used, &err) == FSDPCK_OK);
+    close_map();
+}
+
 static void take_text(const char *key, const char *text)
 {
     map_take_argument_text(m, key, strlen(key), text, strlen(text));

@@ -1,6 +1,7 @@
 /* A call that continues another: only if the source is the files that the other one had open. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,22 +51,33 @@ static void write_model(const char *dir, const char *name, int byte)
     free(text);
 }
 
-static void *cancel_later(void *arg)
+typedef struct watch {
+    fsdpck_context *ctx;
+    bool cancels; /* after 4 MiB */
+    atomic_bool ends;
+    uint64_t kept; /* the most that was seen */
+} watch;
+
+static void *watch_progress(void *arg)
 {
-    fsdpck_context *ctx = arg;
-    const char *phase;
-    uint64_t done = 0, total = 0;
-    for (unsigned i = 0; i < 20000 && done < 4 << 20; i++) {
-        const struct timespec pause = {.tv_nsec = 100000};
-        fsdpck_context_progress(ctx, &phase, &done, &total);
+    watch *w = arg;
+    const struct timespec pause = {.tv_nsec = 100000};
+    while (!atomic_load(&w->ends)) {
+        const char *phase;
+        uint64_t done = 0, total = 0;
+        const uint64_t kept = fsdpck_context_kept(w->ctx);
+        fsdpck_context_progress(w->ctx, &phase, &done, &total);
+        w->kept = kept > w->kept ? kept : w->kept;
+        if (w->cancels && done >= 4 << 20)
+            fsdpck_context_cancel(w->ctx);
         nanosleep(&pause, NULL);
     }
-    fsdpck_context_cancel(ctx);
     return NULL;
 }
 
+/* *kept: bytes that the progress counted as those of an earlier call. */
 static fsdpck_status convert(const char *dir, bool cancels, const char *replaced_by,
-                             fsdpck_report **report)
+                             fsdpck_report **report, uint64_t *kept)
 {
     char from[SCRATCH_BYTES], to[SCRATCH_BYTES], other[SCRATCH_BYTES];
     fsdpck_context *ctx = fsdpck_context_new();
@@ -83,12 +95,13 @@ static fsdpck_status convert(const char *dir, bool cancels, const char *replaced
                  FSDPCK_OK);
     if (replaced_by != NULL)
         cr_assert_eq(rename(scratch_path(other, dir, replaced_by), from), 0);
-    if (cancels)
-        cr_assert_eq(pthread_create(&thread, NULL, cancel_later, ctx), 0);
+    watch w = {.ctx = ctx, .cancels = cancels};
+    cr_assert_eq(pthread_create(&thread, NULL, watch_progress, &w), 0);
     const fsdpck_status st =
         fsdpck_consolidate(ctx, src, scratch_path(to, dir, "out.safetensors"), &o, report, NULL);
-    if (cancels)
-        pthread_join(thread, NULL);
+    atomic_store(&w.ends, true);
+    pthread_join(thread, NULL);
+    *kept = w.kept;
     fsdpck_close(src);
     fsdpck_context_free(ctx);
     return st;
@@ -99,17 +112,18 @@ Test(resume, ranges_of_a_replaced_file_are_not_kept)
 {
     char dir[SCRATCH_BYTES], path[SCRATCH_BYTES];
     unsigned cancelled = 0;
+    uint64_t kept;
     for (unsigned i = 0; i < 20 && cancelled < 2; i++) {
         fsdpck_report *report = NULL;
         scratch_make(dir);
         write_model(dir, "in.safetensors", 1);
         write_model(dir, "new.safetensors", 2);
-        const fsdpck_status st = convert(dir, true, "new.safetensors", &report);
+        const fsdpck_status st = convert(dir, true, "new.safetensors", &report, &kept);
         fsdpck_report_free(report);
         report = NULL;
         if (st == FSDPCK_CANCELLED && scratch_count_ending(dir, ".journal") == 1) {
             cancelled++;
-            cr_assert_eq(convert(dir, false, NULL, &report), FSDPCK_OK);
+            cr_assert_eq(convert(dir, false, NULL, &report, &kept), FSDPCK_OK);
             cr_expect_eq(report->resumed, 0);
             fsdpck_report_free(report);
             FILE *f = fopen(scratch_path(path, dir, "out.safetensors"), "rb");
@@ -123,4 +137,30 @@ Test(resume, ranges_of_a_replaced_file_are_not_kept)
         scratch_remove(dir);
     }
     cr_assert_gt(cancelled, 0, "no call was cancelled in time");
+}
+
+/* Bytes of an earlier call are done, but not moved: the progress counts them apart. */
+Test(resume, progress_counts_kept_bytes_apart)
+{
+    char dir[SCRATCH_BYTES];
+    unsigned continued = 0;
+    for (unsigned i = 0; i < 20 && continued == 0; i++) {
+        fsdpck_report *report = NULL;
+        uint64_t kept;
+        scratch_make(dir);
+        write_model(dir, "in.safetensors", 1);
+        const fsdpck_status st = convert(dir, true, NULL, &report, &kept);
+        cr_expect_eq(kept, 0);
+        fsdpck_report_free(report);
+        report = NULL;
+        if (st == FSDPCK_CANCELLED && scratch_count_ending(dir, ".journal") == 1) {
+            cr_assert_eq(convert(dir, false, NULL, &report, &kept), FSDPCK_OK);
+            continued = report->resumed != 0 && report->kept_nbytes > 0;
+            cr_expect_gt(kept, 0);
+            cr_expect_leq(kept, report->kept_nbytes);
+            fsdpck_report_free(report);
+        }
+        scratch_remove(dir);
+    }
+    cr_assert_gt(continued, 0, "no call was cancelled in time");
 }

@@ -289,6 +289,23 @@ Test(dcp_safetensors_missing, one_dim_of_a_mesh)
     expect_open(FSDPCK_BADINPUT);
 }
 
+/* A mesh of 2 x 2, as 'w' shows: 'f1' is sharded over both dims, 'f2' over one. They are not one tensor of two layers, as 'l.0'
+ * and 'l.1' are. */
+Test(dcp_safetensors_missing, two_tensors_of_a_layer_on_a_mesh)
+{
+    file_count = 3;
+    for (unsigned r = 0; r < 4; r++) {
+        put_quarter(r + 1, r / 2 * 4, r % 2 * 2);
+        PUT(r + 1, 2, {"l.0.f1.b", 2, 2 * r, 0});
+    }
+    for (unsigned r = 0; r < 2; r++)
+        PUT(r + 1, 3, {"l.0.f2.b", 2, 2 * r, 0}, {"l.1.f2.b", 2, 2 * r, 0});
+    expect_open(FSDPCK_OK);
+    for (unsigned r = 0; r < 4; r++)
+        PUT(r + 1, 2, {"l.0.f1.b", 2, 2 * r, 0}, {"l.2.f2.b", 2, 2 * r, 0});
+    expect_open(FSDPCK_BADINPUT);
+}
+
 /* The offset of an empty entry is the end of the tensor, also where its own shape is [0]. */
 Test(dcp_safetensors_missing, an_end_that_shards_do_not_reach)
 {
