@@ -182,7 +182,7 @@ static int print_finding_and_option(cli *c, const char *word, const fsdpck_findi
     option_uses uses;
     if (c->json)
         return print_finding_json(c, k);
-    if (word[0] >= 'a' && word[0] <= 'z' && help_options_find(c, word, &uses))
+    if (word[0] >= 'a' && word[0] <= 'z' && help_options_find(c, commands, word, &uses))
         help_options_print(&uses);
     return print_finding(k);
 }
@@ -192,9 +192,9 @@ static int help_with_option(cli *c, const char *word, int argc, const char **arg
 {
     option_uses uses;
     char next[128];
-    if (!help_options_find(c, word, &uses)) {
+    if (!help_options_find(c, commands, word, &uses)) {
         const char *similar =
-            similar_command(word)[0] != '\0' ? NULL : help_options_similar(c, word);
+            similar_command(word)[0] != '\0' ? NULL : help_options_similar(c, commands, word);
         if (similar == NULL)
             return cmd_help_unknown(c, word, argc, argv);
         snprintf(next, sizeof next, "did you mean option '%s'? Run fsdpck help %s", similar,
@@ -209,6 +209,8 @@ static int help_with_option(cli *c, const char *word, int argc, const char **arg
 
 int cmd_help(cli *c, int argc, const char **argv)
 {
+    if (c->completing != NULL) /* has no table of options */
+        return 0;
     opt_find_json(c, argc, argv);
     const char *word = first_operand(argc, argv);
     const command *k = word == NULL ? NULL : command_find(word);

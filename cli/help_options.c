@@ -33,15 +33,14 @@ static void take_options(const cli *c, const opt_spec *spec)
         }
 }
 
-static void walk_commands(cli *c, option_walk *w)
+static void walk_commands(cli *c, const command *all, option_walk *w)
 {
     static const char *nothing[] = {""};
     w->giving = (completion){.words = nothing, .count = 1, .print = take_options};
     c->completing = &w->giving;
-    for (w->now = commands; w->now->name != NULL; w->now++) {
+    for (w->now = all; w->now->name != NULL; w->now++) {
         const char *only[] = {w->now->name, NULL};
-        if (w->now->run != cmd_help) /* has no table of options */
-            (void)w->now->run(c, 1, only);
+        (void)w->now->run(c, 1, only);
     }
     c->completing = NULL;
 }
@@ -54,18 +53,18 @@ static option_walk begin_walk(const char *word, option_uses *uses)
         .name = name, .nbytes = strcspn(name, "="), .uses = uses, .similar = similar_to(name)};
 }
 
-bool help_options_find(cli *c, const char *word, option_uses *uses)
+bool help_options_find(cli *c, const command *all, const char *word, option_uses *uses)
 {
     option_walk w = begin_walk(word, uses);
-    walk_commands(c, &w);
+    walk_commands(c, all, &w);
     return uses->count > 0;
 }
 
-const char *help_options_similar(cli *c, const char *word)
+const char *help_options_similar(cli *c, const command *all, const char *word)
 {
     option_uses uses;
     option_walk w = begin_walk(word, &uses);
-    walk_commands(c, &w);
+    walk_commands(c, all, &w);
     return w.similar.best;
 }
 

@@ -15,10 +15,10 @@ typedef struct option_uses {
     size_t count;
 } option_uses;
 
-/* `word`: a name, with or without dashes and a value. False if no command has such an option. */
-bool help_options_find(cli *c, const char *word, option_uses *uses);
+/* all: the commands, up to one without a name. `word`: a name, with or without dashes and a value. False if no command has such an option. */
+bool help_options_find(cli *c, const command *all, const char *word, option_uses *uses);
 /* The most similar name of an option, or NULL. */
-const char *help_options_similar(cli *c, const char *word);
+const char *help_options_similar(cli *c, const command *all, const char *word);
 /* What each of them does, and in which commands. */
 void help_options_print(const option_uses *uses);
 int help_options_print_json(const cli *c, const option_uses *uses);

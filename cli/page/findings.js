@@ -129,7 +129,9 @@ function beforePlan() {
 /* What a command of the next step is for; undefined: the page has said it. */
 function purposeOf(command) {
     if (/^fsdpck verify /.test(command))
-        return WRITES ? 'To check the source first:' : 'To read all bytes and compare their checksums:';
+        return WRITES ? report.dry_run ? 'To check the source first:' : 'To check the output:' : 'To read all bytes and compare their checksums:';
+    if (WRITES && !report.dry_run)
+        return 'To load it:';
     if (report.command === 'layout' || report.dry_run)
         return beforePlan().length > 0 ? undefined : report.dry_run ? 'To carry out this plan:' : 'To write a checkpoint with this layout:';
     if (report.command !== 'inspect')
@@ -164,7 +166,7 @@ function untested() {
 function unchecked() {
     const all = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0), entries = WRITES ? [] : all;
     if (all.length > 0)
-        section('Not compared with a checksum', ...(WRITES && report.next.some(text => text.startsWith('fsdpck verify ')) ? [make('p', {}, 'This command does not compare the source with its checksums: the first command of Next does.')] :
+        section('Not compared with a checksum', ...(report.dry_run && report.next.some(text => text.startsWith('fsdpck verify ')) ? [make('p', {}, 'This command does not compare the source with its checksums: the first command of Next does.')] :
             WRITES ? typed(`This command does not compare the source with its checksums. To do so${report.command === 'average' ? ', likewise for each other input' : ''}:`, `fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')}`) :
             [make('p', {}, report.command === 'verify' && report.unchecked.tensors > 0 ? 'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')]), counted2(entries));
 }

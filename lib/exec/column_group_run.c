@@ -196,15 +196,19 @@ static fsdpck_status write_member(const row_block *b, const member_buffer *s, ui
                              .chunk_begin = s->chunk_begin};
     if (s->range.begin == s->range.end)
         return FSDPCK_OK;
-    if (exec_checksums_wanted(x))
-        exec_checksums_add(x, &part, s->bytes);
+    tile_crc crc = {.begin = part.begin};
+    const bool has_crc =
+        exec_checksums_wanted(x) && exec_checksums_add(x, &part, s->bytes, &crc.raw);
     if (b->is_kept) {
         resume_count(b->worker, &s->range, &s->kept);
         progress_keep(x->r.progress, s->range.end - s->range.begin);
     } else {
-        RETURN_IF(write_range(b->worker, &s->range, s->bytes, err));
         tile_parts_find(&b->worker->parts, x->r.plan, &s->range);
-        resume_record(b->worker, &s->range, s->bytes, overflows);
+        if (has_crc)
+            b->worker->parts.crcs[b->worker->parts.crc_count++] = crc;
+        const uint64_t sum = resume_crc(b->worker, &s->range, s->bytes);
+        RETURN_IF(write_range(b->worker, &s->range, s->bytes, err));
+        resume_record(b->worker, &s->range, sum, overflows);
         progress_add(x->r.progress, s->range.end - s->range.begin);
     }
     return FSDPCK_OK;

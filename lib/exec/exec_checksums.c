@@ -51,9 +51,9 @@ static void add_to(uint64_t *sum, uint64_t crc)
 }
 
 /* Adds a part to its tensor's checksum, and to its file's if wanted: in one pass if the part is one
- * run of both. known: its raw CRC, or NULL. */
-static void put_crc64(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file,
-                      const uint64_t *known)
+ * run of both. *raw: its raw CRC, if `has_raw`. Returns whether *raw has it now. */
+static bool put_crc64(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file,
+                      uint64_t *raw, bool has_raw)
 {
     const target *t = x->r.target;
     const cat_chunk *k = catalogue_chunk(&t->cat, part->chunk);
@@ -63,24 +63,27 @@ static void put_crc64(struct exec *x, const range_part *part, const uint8_t *byt
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     const box_bytes box = {ct->ndim, catalogue_shape(&t->cat, k->tensor),
                            dtype_get((dtype)ct->dtype)->itemsize_bytes, offsets, sizes};
-    uint64_t raw = 0, after_nbytes;
+    uint64_t after_nbytes;
     bool run = false;
     if (t->want_digest) {
         catalogue_chunk_box(&t->cat, part->chunk, offsets, sizes);
         run = box_is_run(&box, at, at + nbytes, &after_nbytes);
     }
-    if (run || with_file)
-        raw = known != NULL ? *known : crc64_raw(0, bytes, nbytes);
+    if ((run || with_file) && !has_raw) {
+        *raw = crc64_raw(0, bytes, nbytes);
+        has_raw = true;
+    }
     if (with_file)
         add_to(&t->file_crc[k->file],
-               crc64_shift(raw, catalogue_file(&t->cat, k->file)->nbytes - part->end));
+               crc64_shift(*raw, catalogue_file(&t->cat, k->file)->nbytes - part->end));
     if (t->want_digest)
         add_to(&t->chunk_digest[part->chunk],
-               run ? crc64_shift(raw, after_nbytes) : box_crc(&box, at, at + nbytes, bytes));
+               run ? crc64_shift(*raw, after_nbytes) : box_crc(&box, at, at + nbytes, bytes));
+    return has_raw;
 }
 
-static void put_part(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file,
-                     const uint64_t *known)
+static bool put_part(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file,
+                     uint64_t *raw, bool has_raw)
 {
     const target *t = x->r.target;
     if (t->want_crc) {
@@ -90,18 +93,18 @@ static void put_part(struct exec *x, const range_part *part, const uint8_t *byte
             crc32_join(crc32_update(0, bytes, part->end - part->begin), 0, chunk_end - part->end);
         (void)__atomic_fetch_xor(&t->chunk_crc[part->chunk], crc, __ATOMIC_RELAXED);
     }
-    if (t->want_digest || with_file)
-        put_crc64(x, part, bytes, with_file, known);
+    return t->want_digest || with_file ? put_crc64(x, part, bytes, with_file, raw, has_raw) : has_raw;
 }
 
-void exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *bytes)
+bool exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *bytes, uint64_t *raw)
 {
-    put_part(x, part, bytes, x->r.target->want_file_crc, NULL);
+    return put_part(x, part, bytes, x->r.target->want_file_crc, raw, false);
 }
 
 void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uint8_t *bytes)
 {
-    put_crc64(x, part, bytes, false, NULL);
+    uint64_t raw;
+    (void)put_crc64(x, part, bytes, false, &raw, false);
 }
 
 /* Minimum length of a part that is checksummed separately from its neighbors in the file. */
@@ -110,23 +113,29 @@ static bool is_checksummed_alone(const range_part *part)
     return part->kind == RANGE_PART_CHUNK && part->end - part->begin >= CHECKSUM_ALONE_NBYTES;
 }
 
-void exec_checksums_add_chunks(struct exec *x, const tile_parts *parts, const output_range *range,
+void exec_checksums_add_chunks(struct exec *x, tile_parts *parts, const output_range *range,
                                const uint8_t *bytes)
 {
     tile_walk walk;
     const range_part *part;
+    const bool from_fill = parts->crc_count > 0;
     unsigned crcs = 0;
     tile_parts_begin(&walk, parts);
     while ((part = tile_parts_next(&walk)) != NULL) {
         const uint8_t *at = bytes + (part->begin - range->begin);
-        const bool is_known = crcs < parts->crc_count && parts->crcs[crcs].begin == part->begin;
-        const uint64_t *known = is_known ? &parts->crcs[crcs++].raw : NULL;
+        const bool is_alone = is_checksummed_alone(part);
+        bool known = from_fill && is_alone && crcs < parts->crc_count &&
+                     parts->crcs[crcs].begin == part->begin;
+        uint64_t raw = known ? parts->crcs[crcs++].raw : 0;
         if (part->kind != RANGE_PART_CHUNK)
             continue;
-        if (!exec_chunk_is_streamed(x, part->chunk))
-            put_part(x, part, at, x->r.target->want_file_crc && is_checksummed_alone(part), known);
-        else if (x->out == NULL)
+        if (!exec_chunk_is_streamed(x, part->chunk)) {
+            known = put_part(x, part, at, x->r.target->want_file_crc && is_alone, &raw, known);
+            if (known && is_alone && !from_fill && parts->crc_count < TILE_CRCS)
+                parts->crcs[parts->crc_count++] = (tile_crc){part->begin, raw};
+        } else if (x->out == NULL) {
             exec_checksums_add_sparse(x, part, at);
+        }
     }
 }
 

@@ -305,8 +305,10 @@ void resume_count(worker *w, const output_range *range, const kept_range *kept);
  * kept_range.has_others. */
 fsdpck_status resume_write_others(worker *w, const output_range *range, const uint8_t *bytes,
                                   bool had, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After a range was written. `w->parts`: of the range. */
-void resume_record(worker *w, const output_range *range, const uint8_t *bytes, uint64_t overflows);
+/* Before a range is written, while its bytes are in the caches; `w->parts`: of the range. 0 without a journal. */
+uint64_t resume_crc(const worker *w, const output_range *range, const uint8_t *bytes);
+/* After it was written. */
+void resume_record(worker *w, const output_range *range, uint64_t crc, uint64_t overflows);
 
 /* --- tile.c --- */
 /* The next range of an item outside of column groups; the search begins at r->end. */
@@ -341,14 +343,17 @@ fsdpck_status replica_compare_remaining(struct exec *x, fsdpck_error *err) FSDPC
 
 /* --- exec_checksums.c --- */
 fsdpck_status exec_checksums_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Every byte of a chunk must be put once, in parts of any order, from any thread. */
-void exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *bytes);
+/* Every byte of a chunk must be put once, in parts of any order, from any thread. Returns whether the raw CRC-64 of
+ * the part was computed: *raw. */
+bool exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *bytes,
+                        uint64_t *raw);
 /* The same without the file and CRC-32, for runs without output: a range of a chunk from streams.
  * Elements that other calls put are zeros. */
 void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uint8_t *bytes);
 /* A tile in two steps. First the bytes of chunks, except those that streams will write. Then, with
- * deferred bytes filled or zeroed, the rest that the file's checksum needs. `parts`: of the range. */
-void exec_checksums_add_chunks(struct exec *x, const tile_parts *parts, const output_range *range,
+ * deferred bytes filled or zeroed, the rest that the file's checksum needs. `parts`: of the range; gets the raw
+ * CRCs of long parts (CHECKSUM_ALONE_NBYTES), unless it has them from filling. */
+void exec_checksums_add_chunks(struct exec *x, tile_parts *parts, const output_range *range,
                                const uint8_t *bytes);
 void exec_checksums_add_other(struct exec *x, const tile_parts *parts, const output_range *range,
                               const uint8_t *bytes);

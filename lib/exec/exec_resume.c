@@ -92,26 +92,36 @@ static bool zero_others(const worker *w, const output_range *range, uint8_t *byt
     return had;
 }
 
-static uint64_t crc_of_zeros(uint64_t crc, uint64_t nbytes)
+/* Raw CRC-64 of bytes with this one and more zeros. */
+static uint64_t add_zeros(uint64_t raw, uint64_t nbytes)
 {
     static const uint8_t zeros[1024];
-    for (; nbytes > sizeof zeros; nbytes -= sizeof zeros)
-        crc = crc64_update(crc, zeros, sizeof zeros);
-    return crc64_update(crc, zeros, nbytes);
+    return nbytes <= sizeof zeros ? crc64_raw(raw, zeros, nbytes) : crc64_shift(raw, nbytes);
 }
 
-/* As after zero_others. */
+/* As after zero_others. Long parts have their CRCs from the checksums of the output. */
 static uint64_t crc_of_runs(const worker *w, const output_range *range, const uint8_t *bytes)
 {
-    uint64_t crc = 0, at = range->begin, begin, end;
-    run_walk runs;
-    runs_begin(&runs, w);
-    while (runs_next(&runs, &begin, &end)) {
-        crc = crc_of_zeros(crc, begin - at);
-        crc = crc64_update(crc, bytes + (begin - range->begin), end - begin);
-        at = end;
+    const tile_parts *parts = &w->parts;
+    uint64_t raw = 0, at = range->begin; /* raw: of the bytes before `at` */
+    unsigned crcs = 0;
+    tile_walk walk;
+    const range_part *part;
+    tile_parts_begin(&walk, parts);
+    while ((part = next_written(&walk)) != NULL) {
+        const uint64_t begin = part->begin > at ? part->begin : at;
+        const bool known = part->end - part->begin >= CHECKSUM_ALONE_NBYTES &&
+                           crcs < parts->crc_count && parts->crcs[crcs].begin == part->begin;
+        const uint64_t crc = known ? parts->crcs[crcs++].raw : 0;
+        if (part->end <= at)
+            continue;
+        raw = add_zeros(raw, begin - at);
+        raw = known && begin == part->begin
+                  ? crc64_shift(raw, part->end - begin) ^ crc
+                  : crc64_raw(raw, bytes + (begin - range->begin), part->end - begin);
+        at = part->end;
     }
-    return crc_of_zeros(crc, range->end - at);
+    return add_zeros(raw, range->end - at) ^ crc64_zeros(range->end - range->begin);
 }
 
 /* Bytes of no run, if they are not zeros already. */
@@ -171,7 +181,12 @@ void resume_count(worker *w, const output_range *range, const kept_range *kept)
     w->stats.cast_overflows += kept->overflows;
 }
 
-void resume_record(worker *w, const output_range *range, const uint8_t *bytes, uint64_t overflows)
+uint64_t resume_crc(const worker *w, const output_range *range, const uint8_t *bytes)
+{
+    return w->x->journal == NULL ? 0 : crc_of_runs(w, range, bytes);
+}
+
+void resume_record(worker *w, const output_range *range, uint64_t crc, uint64_t overflows)
 {
     const uint64_t nbytes = range->end - range->begin;
     /* A number that does not fit is not recorded: the range is then written again. */
@@ -180,6 +195,6 @@ void resume_record(worker *w, const output_range *range, const uint8_t *bytes, u
     journal_add(w->x->journal, &(journal_range){.file = range->file,
                                                 .offset_bytes = range->begin,
                                                 .nbytes = nbytes,
-                                                .crc64 = crc_of_runs(w, range, bytes),
+                                                .crc64 = crc,
                                                 .count = (uint32_t)overflows});
 }

@@ -258,6 +258,7 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
     for (; range.begin < whole.end; range.begin = range.end) {
         range_walk walk;
         range_part part;
+        uint64_t raw;
         range.end =
             whole.end - range.begin < x->step_nbytes ? whole.end : range.begin + x->step_nbytes;
         range_walk_begin(&walk, x->r.plan, &range);
@@ -266,7 +267,7 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
                 continue;
             RETURN_IF(output_read_at(x->out, range.file, part.begin, w->tile, part.end - part.begin,
                                      err));
-            exec_checksums_add(x, &part, w->tile);
+            (void)exec_checksums_add(x, &part, w->tile, &raw);
         }
     }
     return FSDPCK_OK;

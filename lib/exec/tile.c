@@ -68,8 +68,9 @@ fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t it
 {
     checksum_range(w, range, item_begin);
     if (wanted) {
+        const uint64_t crc = resume_crc(w, range, w->tile + w->at);
         RETURN_IF(write_range(w, range, w->tile + w->at, err));
-        resume_record(w, range, w->tile + w->at, overflows);
+        resume_record(w, range, crc, overflows);
     }
     progress_add(w->x->r.progress, range->end - range->begin);
     return FSDPCK_OK;

@@ -25,7 +25,7 @@ typedef struct tile_parts {
     size_t count;
     bool more;       /* than are in the list */
     range_walk rest; /* where the list ends */
-    /* Of some parts, in their order; known from filling the tile. */
+    /* Of some parts, in their order; known from filling the tile, or from its checksums. */
     tile_crc crcs[TILE_CRCS];
     unsigned crc_count;
 } tile_parts;

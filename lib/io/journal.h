@@ -16,7 +16,7 @@
  * The file is a header and records of 40 bytes, little-endian. Header and records end with a CRC-64. That
  * of a record begins with that of the header, so that records of another journal are not accepted. A
  * record that is cut or wrong ends the journal: it and all bytes after it are ignored. Records are appended in
- * batches with O_APPEND, without fsync. So a record proves nothing: the reader must compare the bytes of a
+ * batches (of 64, or of 8 MiB of ranges) with O_APPEND, without fsync. So a record proves nothing: the reader must compare the bytes of a
  * range with its checksum.
  *
  * A journal does not interpret its hashes: equal numbers mean that the same bytes go to the same places.

@@ -1,4 +1,4 @@
-/* weights_names.h: whether the name of a file says that it has weights. */
+/* weights_names.h: names of files that have weights. */
 #ifndef FSDPCK_OPEN_WEIGHTS_NAMES_H
 #define FSDPCK_OPEN_WEIGHTS_NAMES_H
 

@@ -126,9 +126,11 @@ static bool choose_file(sidecars *s, size_t index)
 {
     sidecar *f = VEC_AT(&s->files, sidecar, index);
     char control[SIDECAR_PATH_NBYTES_MAX];
+    /* With trainer_state.json and without the optimizer, which is not copied, a Trainer would resume from nothing. */
     if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || !is_of_kind(name_of(f)) ||
-        !is_utf8(name_of(f)) || (s->flat && is_of_shards(name_of(f))) ||
-        index >= SIDECARS_MAX_COUNT || !is_plain_file(s, name_of(f), &f->nbytes) ||
+        strcmp(name_of(f), TRAINER_STATE_JSON) == 0 || !is_utf8(name_of(f)) ||
+        (s->flat && is_of_shards(name_of(f))) || index >= SIDECARS_MAX_COUNT ||
+        !is_plain_file(s, name_of(f), &f->nbytes) ||
         unfinished_has_control(&s->dir, name_of(f), control, sizeof control))
         return false;
     f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - s->nbytes;
