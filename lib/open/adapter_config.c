@@ -1,5 +1,5 @@
 /* adapter_config.c: where the config of an adapter comes from: a file that the user gives, a file beside
- * the weights in which options replace members, or options alone. */
+ * the weights or their own header, in which options replace members, or options alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,6 +276,93 @@ static fsdpck_status read_config_of(const fsdpck_checkpoint *c, const char *name
     return fail_of_another(c, name, found, err);
 }
 
+/* ---- the header of the weights ---- */
+
+/* save_lora_adapter and save_lora_weights of diffusers (0.35 and later) keep the config of PEFT in
+ * `__metadata__`; the latter puts the component in front of each key, as "unet.lora_alpha". */
+static const char header_key[] = "lora_adapter_metadata";
+
+/* Whether the keys of an object have a component in front, and all the same. */
+static fsdpck_status read_component(const char *text, size_t nbytes, char *component, size_t room,
+                                    bool *several, fsdpck_error *err)
+{
+    json_reader r;
+    json_token t;
+    bool first = true;
+    *several = false;
+    component[0] = '\0';
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_LORA_CONFIG);
+    fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, err);
+    while (st == FSDPCK_OK && (st = json_next(&r, &t, err)) == FSDPCK_OK &&
+           t.kind != JSON_OBJECT_END) {
+        const char *dot = memchr(t.text, '.', t.nbytes);
+        const size_t n = dot == NULL ? 0 : (size_t)(dot - t.text) + 1;
+        if (n < room && first) {
+            memcpy(component, t.text, n);
+            component[n] = '\0';
+        }
+        *several = *several || n != strlen(component) || memcmp(t.text, component, n) != 0;
+        first = false;
+        st = json_next(&r, &t, err);
+        if (st == FSDPCK_OK)
+            st = json_skip(&r, &t, err);
+    }
+    json_reader_release(&r);
+    return st;
+}
+
+static fsdpck_status copy_without(const char *text, size_t nbytes, size_t skipped, text_buf *out,
+                                  fsdpck_error *err)
+{
+    json_reader r;
+    json_writer w;
+    json_token t = {0};
+    json_writer_init(&w, out, 2);
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_LORA_CONFIG);
+    fsdpck_status st = FSDPCK_OK;
+    while (st == FSDPCK_OK && (st = json_next(&r, &t, err)) == FSDPCK_OK && t.kind != JSON_END) {
+        if (t.kind == JSON_KEY && r.depth == 1)
+            json_put_key(&w, t.text + skipped, t.nbytes - skipped);
+        else
+            json_put_token(&w, &t);
+    }
+    json_reader_release(&r);
+    text_puts(out, "\n");
+    return st == FSDPCK_OK ? text_check(out, err) : st;
+}
+
+/* Configs of several components are left out: no model is all of them. */
+static fsdpck_status read_header(const fsdpck_checkpoint *c, adapter_source *found,
+                                 fsdpck_error *err)
+{
+    const cat_metadata *m = c->cat.origin.metadata;
+    const uint32_t key =
+        m == NULL ? STRTAB_NONE : strtab_find(&m->keys, header_key, sizeof header_key - 1);
+    size_t nbytes = 0;
+    const char *text = key == STRTAB_NONE ? NULL : cat_metadata_text(m, key, &nbytes);
+    char component[64];
+    text_buf out = {0};
+    bool several;
+    if (text == NULL)
+        return FSDPCK_OK;
+    fsdpck_status st = read_component(text, nbytes, component, sizeof component, &several, err);
+    if (st == FSDPCK_OK && several)
+        return FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = copy_without(text, nbytes, strlen(component), &out, err);
+    found->path = strdup(c->path);
+    if (st == FSDPCK_OK && found->path == NULL)
+        st = error_set_nomem(err, strlen(c->path));
+    if (st != FSDPCK_OK) {
+        text_release(&out);
+        error_path(err, c->path);
+        return st;
+    }
+    found->text = out.text;
+    found->nbytes = out.nbytes;
+    return FSDPCK_OK;
+}
+
 fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const char *name, bool is_one_of,
                                   const fsdpck_adapter_options *options, adapter_source *found,
                                   fsdpck_error *err)
@@ -300,6 +387,8 @@ fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const char *name, 
         return st;
     }
     RETURN_IF(read_config_of(c, name, is_one_of, found, err));
+    if (found->text == NULL && !is_one_of)
+        RETURN_IF(read_header(c, found, err));
     if (found->text != NULL)
         return first_fact(o) == NULL ? FSDPCK_OK : apply_options(o, found, err);
     RETURN_IF(read_meta(c, found, err));

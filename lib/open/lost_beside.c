@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "io/unfinished_file.h"
 #include "open/lost_components.h"
 #include "open/model_config.h"
 
@@ -45,12 +46,22 @@ static void warn_adapters(const fsdpck_checkpoint *c, const probe_input *in)
 
 /* ---- models side by side ---- */
 
-/* Whether an entry of a folder may be weights, or contain them. */
+/* What no loader reads: a file that is still downloaded, or was put aside. */
+static bool is_put_aside(const probe_input *in, const char *name)
+{
+    static const char *const ends[] = {".incomplete", ".partial", ".tmp", ".bak", ".old", ".orig"};
+    bool is = unfinished_stem_nbytes(&in->dir, name) > 0;
+    for (size_t i = 0; !is && i < sizeof ends / sizeof *ends; i++)
+        is = text_ends_with(name, strlen(name), ends[i]);
+    return is;
+}
+
+/* An entry of a folder that neither is weights nor contains them. */
 static bool is_settings(const probe_input *in, const char *name)
 {
     static const char *const ends[] = {".json", ".jinja", ".md", ".model", ".py", ".txt"};
     path_kind kind;
-    bool is = name[0] == '.';
+    bool is = name[0] == '.' || is_put_aside(in, name);
     for (size_t i = 0; !is && i < sizeof ends / sizeof *ends; i++)
         is = text_ends_with(name, strlen(name), ends[i]);
     return is && path_probe(&in->dir, name, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
