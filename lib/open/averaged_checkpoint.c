@@ -191,12 +191,27 @@ static fsdpck_status list_averaged(fsdpck_checkpoint *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Of `__metadata__`: without the texts that another input contradicts, unless one is chosen for them. */
+static fsdpck_status keep_texts(fsdpck_checkpoint *c, const average_match *m, fsdpck_error *err)
+{
+    const cat_metadata *from = c->cat.origin.metadata;
+    if (m->trusts_objects || from == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(cat_metadata_copy(&c->average_texts, from, err));
+    for (size_t i = 0; i < m->count; i++)
+        if (m->inputs[i]->cat.origin.metadata != NULL)
+            cat_metadata_keep_same(&c->average_texts, m->inputs[i]->cat.origin.metadata);
+    c->cat.origin.metadata = &c->average_texts;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status fill(fsdpck_checkpoint *c, average_match *m, fsdpck_error *err)
 {
     const fsdpck_checkpoint *from = c->base;
     const bool is_model = from->base != NULL; /* mapped or dequantized */
     RETURN_IF(average_match_find(m, err));
     RETURN_IF(make_average(c, m, err));
+    RETURN_IF(keep_texts(c, m, err));
     c->src = *averager_source(c->average);
     RETURN_IF(list_averaged(c, err));
     RETURN_IF(keep_ties(c, m, err));
@@ -258,6 +273,7 @@ static fsdpck_status make(fsdpck_checkpoint *const *given, size_t count,
     RETURN_IF(made);
     RETURN_IF(choose_rule(c, o, count, err));
     c->averaged = VEC_OF(uint32_t, &c->metadata);
+    cat_metadata_init(&c->average_texts, &c->metadata);
     RETURN_IF(average_steps_find(given, count, &c->average_steps, err));
     if (o->schedule != NULL)
         RETURN_IF(average_steps_check(given, count, c->average_steps, err));

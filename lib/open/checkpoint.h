@@ -197,6 +197,7 @@ struct fsdpck_checkpoint {
     vec averaged;             /* uint32_t: tensors of `cat` that are computed */
     select_only average_only; /* owned: the tensors and objects that were requested */
     vec average_tensors;      /* uint32_t: as average_request.tensors */
+    cat_metadata average_texts; /* that the inputs have in common */
 };
 
 /* The mesh over which a catalogue's tensors are sharded: the one with the most ranks, then the most

@@ -37,6 +37,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     free(c->average_steps);
     free(c->inputs);
     VEC_RELEASE_ALL(&c->averaged, &c->average_tensors);
+    cat_metadata_release(&c->average_texts);
     free((void *)c->average_only.tensors);
     free((void *)c->average_only.objects);
     lora_extract_free(c->extract);

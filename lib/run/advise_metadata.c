@@ -60,7 +60,9 @@ void run_advise_metadata(const run *r)
     const char *text = names.text == NULL ? "?" : names.text;
     if (count > 0 && holds)
         log_warn(&r->ctx->log, FSDPCK_FINDING_ST_LEFT_OUT,
-                 "convert the files one at a time to keep the texts of each",
+                 r->src->average != NULL
+                     ? "give --objects-from N to keep those of input N"
+                     : "convert the files one at a time to keep the texts of each",
                  "left out: %" PRIu64 " text%s of '__metadata__' that differ%s between files: %s",
                  count, text_plural(count), count == 1 ? "s" : "", text);
     else if (count > 0)

@@ -1,5 +1,7 @@
 #include "state/cat_metadata.h"
 
+#include <string.h>
+
 void cat_metadata_init(cat_metadata *m, budget *owner)
 {
     *m = (cat_metadata){.text_of = VEC_OF(uint32_t, owner), .ties = VEC_OF(uint32_t, owner)};
@@ -36,6 +38,35 @@ bool cat_metadata_is_tie(const cat_metadata *m, uint32_t key)
         if (*VEC_AT(&m->ties, const uint32_t, i) == key)
             return true;
     return false;
+}
+
+fsdpck_status cat_metadata_copy(cat_metadata *m, const cat_metadata *from, fsdpck_error *err)
+{
+    for (uint32_t key = 0; key < cat_metadata_count(from); key++) {
+        size_t nbytes, text_nbytes;
+        const char *name = cat_metadata_key(from, key, &nbytes);
+        const char *text = cat_metadata_text(from, key, &text_nbytes);
+        RETURN_IF(cat_metadata_add(m, name, nbytes, text == NULL ? "" : text, text_nbytes, err));
+        if (text == NULL)
+            *VEC_AT(&m->text_of, uint32_t, key) = STRTAB_NONE;
+    }
+    return vec_add_n(&m->ties, from->ties.items, from->ties.count, err);
+}
+
+void cat_metadata_keep_same(cat_metadata *m, const cat_metadata *other)
+{
+    for (uint32_t key = 0; key < cat_metadata_count(m); key++) {
+        size_t nbytes, text_nbytes, other_nbytes;
+        const char *name = cat_metadata_key(m, key, &nbytes);
+        const uint32_t id = strtab_find(&other->keys, name, nbytes);
+        if (id == STRTAB_NONE)
+            continue;
+        const char *text = cat_metadata_text(m, key, &text_nbytes);
+        const char *of_other = cat_metadata_text(other, id, &other_nbytes);
+        if (text == NULL || of_other == NULL || text_nbytes != other_nbytes ||
+            memcmp(text, of_other, text_nbytes) != 0)
+            *VEC_AT(&m->text_of, uint32_t, key) = STRTAB_NONE;
+    }
 }
 
 uint32_t cat_metadata_count(const cat_metadata *m)

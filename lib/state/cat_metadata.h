@@ -29,6 +29,11 @@ fsdpck_status cat_metadata_add(cat_metadata *m, const char *key, size_t key_nbyt
 fsdpck_status cat_metadata_add_tie(cat_metadata *m, const char *key, size_t nbytes,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 bool cat_metadata_is_tie(const cat_metadata *m, uint32_t key);
+/* Copies it into an empty one. */
+fsdpck_status cat_metadata_copy(cat_metadata *m, const cat_metadata *from,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Keys of m for which the other has another text, or none that is of all its files, have none afterwards. */
+void cat_metadata_keep_same(cat_metadata *m, const cat_metadata *other);
 uint32_t cat_metadata_count(const cat_metadata *m);
 const char *cat_metadata_key(const cat_metadata *m, uint32_t key, size_t *nbytes);
 /* NULL: files have different texts for this key. */
