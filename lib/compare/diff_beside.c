@@ -341,6 +341,8 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
                               fsdpck_error *err)
 {
     RETURN_IF(diff_make(ctx, a, b, options, out, err));
+    checkpoint_warn_lost_whole(a);
+    checkpoint_warn_lost_whole(b);
     const fsdpck_status st = group_agree(ctx->group, diff_beside(*out, options, err), err);
     if (st != FSDPCK_OK) {
         fsdpck_diff_free(*out);

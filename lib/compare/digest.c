@@ -29,6 +29,7 @@ fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                  fsdpck_error *err)
 {
     RETURN_IF(digests_new(ctx, src, options, true, out, err));
+    checkpoint_warn_lost_whole(src);
     const fsdpck_status st = group_agree(
         ctx->group, group_rank(ctx->group) == 0 ? digest_beside_warn(src, options, err) : FSDPCK_OK,
         err);

@@ -55,7 +55,10 @@ static fsdpck_status read_beside(const fsdpck_checkpoint *c, const char *name,
     if (!c->probe.is_folder)
         go_up(in);
     fsdpck_status st = read_in(in, name, found, err);
-    if (st == FSDPCK_OK && found->text == NULL && c->probe.is_folder) {
+    /* An adapter that PEFT saved has its config in its own folder: around it is that of another. */
+    const bool is_of_peft = probe_has_entry(&c->probe, "adapter_model.safetensors") ||
+                            probe_has_entry(&c->probe, "adapter_model.bin");
+    if (st == FSDPCK_OK && found->text == NULL && c->probe.is_folder && !is_of_peft) {
         go_up(in);
         st = read_in(in, name, found, err);
     }

@@ -350,8 +350,12 @@ fsdpck_status search_fail_state_only(const search_result *found, const char *pat
 
 fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, fsdpck_error *err)
 {
-    while (c->base != NULL && c->average == NULL)
-        c = c->base;
+    for (; c->base != NULL && c->average == NULL; c = c->base)
+        for (size_t i = 0; i < c->beside_count; i++)
+            if (c->beside[i] != NULL)
+                RETURN_IF(checkpoint_check_lost(c->beside[i], false, err));
+    for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
+        RETURN_IF(checkpoint_check_lost(c->inputs[i], optimizer, err));
     const char *given = c->entered_from != NULL ? c->entered_from : c->path;
     if (c->base != NULL || c->remote_files != NULL)
         return FSDPCK_OK;
@@ -362,4 +366,11 @@ fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, 
     if (catalogue_tensor_count(&c->cat) == 0 || (c->entered_from == NULL && !c->probe.is_folder))
         return FSDPCK_OK;
     return check_config(c, given, err);
+}
+
+void checkpoint_warn_lost_whole(const fsdpck_checkpoint *c)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (checkpoint_check_lost(c, false, &what) != FSDPCK_OK)
+        log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s", what.path, what.message);
 }

@@ -107,7 +107,7 @@ static fsdpck_status choose(const map_inputs *l, const fsdpck_checkpoint *of,
 fsdpck_status checkpoint_check_like(const fsdpck_checkpoint *like, fsdpck_error *err)
 {
     if (like->probe.is_folder && like->format->of_model)
-        return FSDPCK_OK;
+        return checkpoint_check_lost(like, false, err);
     return FAIL_WITH(err, UNSUPPORTED, NONE,
                      ("--like requires a Hugging Face folder of safetensors files"),
                      (path, like->path), (found, "format '%s'", like->format->name),
