@@ -47,24 +47,6 @@ SCAN_CLONES static void add_equal_block(const double *a, uint32_t n, change_sums
         sums->aa += aa[k];
 }
 
-void change_sums_add_equal(dtype d, const uint8_t *a, uint64_t n, change_sums *sums)
-{
-    double x[BLOCK];
-    widener w;
-    if (!change_sums_has(d) || !widener_init(&w, d))
-        return;
-    const uint64_t numbers = n * w.parts;
-    for (uint64_t at = 0; at < numbers; at += BLOCK) {
-        const uint32_t some = numbers - at < BLOCK ? (uint32_t)(numbers - at) : BLOCK;
-        uint32_t padded = some;
-        widen(&w, a + at * w.number_nbytes, some, x);
-        for (; padded % LANES != 0; padded++)
-            x[padded] = 0;
-        add_equal_block(x, padded, sums);
-    }
-    sums->n += n;
-}
-
 void change_sums_add_elements(dtype d, const uint8_t *a, const uint8_t *b, uint64_t n,
                               change_sums *sums)
 {
@@ -77,9 +59,13 @@ void change_sums_add_elements(dtype d, const uint8_t *a, const uint8_t *b, uint6
         const uint32_t some = numbers - at < BLOCK ? (uint32_t)(numbers - at) : BLOCK;
         uint32_t padded = some;
         widen(&w, a + at * w.number_nbytes, some, x);
-        widen(&w, b + at * w.number_nbytes, some, y);
         for (; padded % LANES != 0; padded++)
             x[padded] = y[padded] = 0;
+        if (b == NULL) {
+            add_equal_block(x, padded, sums);
+            continue;
+        }
+        widen(&w, b + at * w.number_nbytes, some, y);
         add_block(x, y, padded, sums);
     }
     sums->n += n;

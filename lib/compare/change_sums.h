@@ -18,11 +18,10 @@ typedef struct change_sums {
 
 /* Whether the size of a change means anything: floating-point and complex numbers. */
 bool change_sums_has(dtype d);
-/* n elements of each, in the host's byte order, any alignment. */
+/* n elements of each, in the host's byte order, any alignment. b: NULL if they are equal to those of a, byte
+ * for byte. */
 void change_sums_add_elements(dtype d, const uint8_t *a, const uint8_t *b, uint64_t n,
                               change_sums *sums);
-/* The same of elements that are equal on both sides, byte for byte: those of A. */
-void change_sums_add_equal(dtype d, const uint8_t *a, uint64_t n, change_sums *sums);
 /* Adds the sums of another part. */
 void change_sums_add(change_sums *to, const change_sums *from);
 /* The root, rounded to 6 digits: the order in which threads add is not that of the elements. */

@@ -69,10 +69,8 @@ static void compare_part(void *ctx, unsigned worker, const pair_elements *e)
     if (p->streamed)
         return;
     const bool differ = compare_elements(type, &d->rule, e->a, e->b, e->count, e->first, &stats);
-    if (d->norms && differ)
-        change_sums_add_elements(type, e->a, e->b, e->count, &sums);
-    else if (d->norms)
-        change_sums_add_equal(type, e->a, e->count, &sums);
+    if (d->norms)
+        change_sums_add_elements(type, e->a, differ ? e->b : NULL, e->count, &sums);
     if (!differ && sums.n == 0)
         return;
     pthread_mutex_lock(&d->lock);
