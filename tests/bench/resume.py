@@ -243,7 +243,8 @@ def kills(options):
 
 def cost(options):
     bench = Bench(options)
-    job, dst = JOBS[3], bench.work / "out"
+    job = next(j for j in JOBS if (options.job or "reshard to DCP") in j[0])
+    dst = bench.work / ("out" + job[2])
     times = {"without": [], "with": []}
     used = {"without": [], "with": []}
     for number in range(options.rounds + 1):  # the first pair warms up
@@ -260,7 +261,9 @@ def cost(options):
     for name, list_ in times.items():
         print(f"{name}: median {statistics.median(list_):.3f} s, {min(list_):.3f} to {max(list_):.3f}; "
               f"processor time {statistics.median(used[name]):.3f} s, {min(used[name]):.3f} to {max(used[name]):.3f}")
-    print(f"ratio with / without: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    print(f"{job[0]}: ratio with / without: median {middle:.3f}, quartiles {low:.3f} and {high:.3f}, "
+          f"{min(ratios):.3f} to {max(ratios):.3f}")
     shutil.rmtree(bench.work)
 
 
@@ -274,7 +277,7 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--ranks", type=int, default=0, help="of each run, under mpirun; default: without mpirun")
-    p.add_argument("--job", default="", help="kills: only jobs whose name contains this")
+    p.add_argument("--job", default="", help="only jobs whose name contains this; cost: the first of them")
     p.add_argument("--most", type=int, default=3, help="kills: kills of a round, at most")
     p.add_argument("--no-sync", action="store_true")
     p.add_argument("--seed", type=int, default=None)
