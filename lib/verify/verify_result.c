@@ -27,16 +27,20 @@ static const char *not_seen_of_level(const fsdpck_verify *v)
         [CHECK_STRUCTURE] =
             "anything inside the data; gaps and overlaps; blobs that do not match the metadata",
         [CHECK_COVERAGE] = "flipped bits",
-        [CHECK_CHECKSUM] = "values that were wrong when saved; bytes without a checksum",
+        [CHECK_CHECKSUM] = "values that were wrong when saved",
         [CHECK_NUMERIC] =
-            ("most values that were wrong when saved (NaN is detected, a wrong number "
-             "is not); bytes without a checksum"),
+            "most values that were wrong when saved (NaN is detected, a wrong number is not)",
     };
-    if (v->manifest_result.covers)
-        return v->level >= CHECK_NUMERIC ? "most values that were wrong when saved (NaN is "
-                                           "detected, a wrong number is not)"
-                                         : "values that were wrong when saved";
     return texts[v->level];
+}
+
+/* A manifest has checksums of whole files. Without it those in the files do not cover names and numbers of the metadata. */
+static const char *without_checksum(const fsdpck_verify *v)
+{
+    if (v->level < CHECK_CHECKSUM || v->manifest_result.covers)
+        return "";
+    return v->result.unverified_nbytes > 0 ? "; changed bytes that have no checksum"
+                                           : "; changed metadata that has no checksum";
 }
 
 /* Consistent files may still belong to different saves. At level numeric, files with steps of the optimizer are
@@ -92,8 +96,9 @@ void verify_set_not_seen(fsdpck_verify *v)
         snprintf(of_nested, sizeof of_nested,
                  "; %" PRIu64 " folder%s below with checkpoints of their own, such as '%s'",
                  v->nested_unchecked, text_plural(v->nested_unchecked), v->nested_first);
-    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s%s",
+    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
+             without_checksum(v),
              of_files, doubt ? "; the order of rows (see the notes)" : "",
              unlike ? "; values that are unrelated to those in the folder of --like" : "", of_state,
              of_nested);
