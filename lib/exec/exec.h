@@ -163,7 +163,9 @@ void exec_free(struct exec *x);
 /* Opens the device of this rank: the ranks of a host use its devices in turn. DEVICE if none is
  * usable. Close it after every exec that uses it. */
 fsdpck_status exec_open_gpu(const group *g, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void exec_close_gpu(gpu *g);
+/* The device of this number. DEVICE if it is not usable. */
+fsdpck_status exec_open_gpu_at(unsigned index, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void exec_close_gpu(gpu *g); /* accepts NULL */
 /* The GPU support of this build, or NULL: its name for users, and one line about it. */
 const char *exec_gpu_name(void);
 const char *exec_gpu_description(void);

@@ -74,7 +74,17 @@ enum {
 typedef fsdpck_status (*output_check_fn)(const void *ctx, const folder *parent, const char *name,
                                          fsdpck_error *err);
 
+/* Takes the place of files: output_in_memory. Both calls from any thread; ranges that are used at the same time do
+ * not overlap. */
+typedef struct output_memory {
+    fsdpck_status (*write_at)(void *ctx, size_t index, uint64_t offset, const void *src, uint64_t nbytes,
+                              fsdpck_error *err);
+    fsdpck_status (*read_at)(void *ctx, size_t index, uint64_t offset, void *dst, uint64_t nbytes, fsdpck_error *err);
+    void *ctx;
+} output_memory;
+
 typedef struct output {
+    output_memory memory; /* NULL functions: files */
     char *path;         /* final, as given */
     char *final_name;   /* last component */
     char *partial_name; /* in the parent folder */
@@ -109,6 +119,10 @@ typedef struct output {
 /* Opens the parent (IO if it is missing) and creates the partial. */
 fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* An output without files, in the caller's memory. Only the calls that read and write may follow, and
+ * output_release. */
+void output_in_memory(output *o, const output_memory *memory);
 
 /* For an OUTPUT_FILE that has begun: the final name must still be as in `earlier`, a stamp from the
  * start of the run, or absent. EXISTS otherwise. */

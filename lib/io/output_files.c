@@ -308,9 +308,16 @@ fsdpck_status output_add_none(output *o, size_t *index, fsdpck_error *err)
 
 /* ---- reading and writing ---- */
 
+void output_in_memory(output *o, const output_memory *memory)
+{
+    *o = (output){.memory = *memory, .lock_fd = -1};
+}
+
 fsdpck_status output_write_at(output *o, size_t index, uint64_t offset, const void *src,
                               uint64_t nbytes, fsdpck_error *err)
 {
+    if (o->memory.write_at != NULL)
+        return o->memory.write_at(o->memory.ctx, index, offset, src, nbytes, err);
     struct output_entry *entry = output_entry_at(o, index);
     RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
     const fsdpck_status st = file_write_at(&entry->f, offset, src, nbytes, err);
@@ -321,6 +328,8 @@ fsdpck_status output_write_at(output *o, size_t index, uint64_t offset, const vo
 fsdpck_status output_read_at(output *o, size_t index, uint64_t offset, void *dst, uint64_t nbytes,
                              fsdpck_error *err)
 {
+    if (o->memory.read_at != NULL)
+        return o->memory.read_at(o->memory.ctx, index, offset, dst, nbytes, err);
     struct output_entry *entry = output_entry_at(o, index);
     RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
     const fsdpck_status st = file_read_at(&entry->f, offset, dst, nbytes, err);
@@ -349,7 +358,7 @@ fsdpck_status output_drop_cache(output *o, size_t index, fsdpck_error *err)
 
 bool output_is_direct(const output *o, size_t index)
 {
-    return output_entry_at(o, index)->direct;
+    return o->memory.write_at == NULL && output_entry_at(o, index)->direct;
 }
 
 void output_set_nbytes(output *o, size_t index, uint64_t nbytes)

@@ -16,6 +16,7 @@
  *     advise.c           warnings about legal but probably unintended requests
  *     digest_run.c       a run that writes nothing and computes the digest of each tensor; digest_rows.c
  *     average_inputs_check.c, average_distances.c  an average: checks of its inputs, results of all ranks
+ *     load.c             a run into memory of the caller; load_places.c where each byte goes
  *     manifest_run.c     the manifest of the output; file_checksums.c checksums of whole files
  *     view_sums.c        digests of tensors that share a storage, from the output
  *     manifest_files.c   the manifest in the source's folder: names and sizes of its files

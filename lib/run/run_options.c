@@ -91,3 +91,13 @@ fsdpck_status run_options_of_diff(run_options *o, const fsdpck_diff_options *fro
     RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_diff_options, err));
     return take(o, given.select, NULL, NULL, given.work, NULL, err);
 }
+
+fsdpck_status run_options_of_load(run_options *o, const fsdpck_load_options *from,
+                                  fsdpck_error *err)
+{
+    static const struct_choice memory[] = {{"fsdpck_load_options.memory",
+                                            offsetof(fsdpck_load_options, memory),
+                                            FSDPCK_MEMORY_HOST, FSDPCK_MEMORY_GPU}};
+    RETURN_IF(struct_check_choices(from, memory, 1, err));
+    return take(o, from->select, NULL, NULL, from->work, NULL, err);
+}

@@ -8,6 +8,7 @@
 #define FSDPCK_RUN_RUN_OPTIONS_H
 
 #include "fsdpck.h"
+#include "fsdpck_load.h"
 
 /* Of a job without one of the parts, that part has its defaults. */
 typedef struct run_options {
@@ -32,6 +33,8 @@ fsdpck_status run_options_of_layout(run_options *o, const fsdpck_layout_options 
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_options_of_digest(run_options *o, const fsdpck_digest_options *from,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_options_of_load(run_options *o, const fsdpck_load_options *from,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_options_of_diff(run_options *o, const fsdpck_diff_options *from,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -45,6 +45,7 @@ import cases_hdf5_write  # noqa: E402, F401
 import cases_hostile  # noqa: E402, F401
 import cases_inside_objects  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
+import cases_load  # noqa: E402, F401
 import cases_local  # noqa: E402, F401
 import cases_lora  # noqa: E402, F401
 import cases_lost_weights  # noqa: E402, F401

@@ -14,6 +14,18 @@ fsdpck_status exec_open_gpu(const group *g, gpu **out, fsdpck_error *err)
     return gpu_open(local, out, err);
 }
 
+fsdpck_status exec_open_gpu_at(unsigned index, gpu **out, fsdpck_error *err)
+{
+    RETURN_IF(gpu_open(index, out, err));
+    if ((*out)->index == index)
+        return FSDPCK_OK;
+    FAIL_WITH(err, DEVICE, SYS_DEVICE, ("no GPU has the number %u", index),
+              (found, "%u GPUs", (*out)->count));
+    exec_close_gpu(*out);
+    *out = NULL;
+    return FSDPCK_DEVICE;
+}
+
 void exec_close_gpu(gpu *g)
 {
     if (g != NULL)
