@@ -50,7 +50,10 @@ void unit_check(bool holds, const char *text, const char *file, int line);
 #define cr_assert_arr_eq(...)   UNIT_SAME_BYTES(__VA_ARGS__, )
 #define cr_assert_float_eq(...) UNIT_NEAR(__VA_ARGS__, )
 #define cr_expect(...)          cr_assert(__VA_ARGS__)
+#define cr_expect_eq(...)       cr_assert_eq(__VA_ARGS__)
 #define cr_expect_neq(...)      cr_assert_neq(__VA_ARGS__)
+#define cr_expect_str_eq(...)   cr_assert_str_eq(__VA_ARGS__)
+#define cr_expect_arr_eq(...)   cr_assert_arr_eq(__VA_ARGS__)
 
 #define UNIT_FIRST(first, ...) first
 
