@@ -7,6 +7,7 @@
 #include "findings/finding_kinds.h"
 #include "open/pointer_file.h"
 #include "open/rank_models.h"
+#include "open/step_evidence.h"
 #include "open/weights_beside.h"
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
@@ -164,9 +165,7 @@ static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
                         const fsdpck_latest_options *o)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (state_steps_differ(c, &what))
-        log_warn(&ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
-                 what.expected, what.found);
+    step_evidence_warn(c);
     if (state_pair_is_lost(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (expected %s)", what.path, what.message,
                  what.expected);
