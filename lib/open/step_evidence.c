@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "open/state_files.h"
+#include "state/step_files.h"
 
 /* How a trainer counts its steps. */
 typedef enum step_rule {
@@ -179,4 +180,58 @@ void step_evidence_warn(fsdpck_checkpoint *c)
     if (step_evidence_differs(c, &what))
         log_warn(&c->ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
                  what.expected, what.found);
+}
+
+/* ---- files of two saves ---- */
+
+typedef struct step_sample {
+    const fsdpck_checkpoint *c;
+    uint64_t count, every; /* each `every`th is read */
+} step_sample;
+
+static bool read_step(void *ctx, uint64_t tensor, double *step)
+{
+    step_sample *s = ctx;
+    const int64_t number = s->count++ % s->every == 0 ? checkpoint_number_in(s->c, tensor) : -1;
+    *step = (double)number;
+    return number >= 0;
+}
+
+bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    step_files f;
+    uint64_t count = 0;
+    while (c->base != NULL)
+        c = c->base;
+    if (c->ctx->group != NULL || c->remote_files != NULL ||
+        (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS))
+        return false;
+    const catalogue *cat = &c->cat;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++)
+        count += step_files_is_step(cat, i);
+    step_sample s = {.c = c, .every = count / STEP_READS_MAX + 1};
+    if (count == 0 || step_files_judge(cat, read_step, &s, &c->metadata, &f, NULL) != FSDPCK_OK ||
+        f.steps < 2 || !f.is_mixture)
+        return false;
+    step_files_describe(cat, &f, what);
+    const uint64_t chunk = catalogue_tensor(cat, f.odd.first)->first_chunk;
+    const uint32_t path = catalogue_file(cat, catalogue_chunk(cat, chunk)->file)->path;
+    error_path_in(what, c->path, catalogue_name(cat, path));
+    return true;
+}
+
+static void warn_mixed(fsdpck_checkpoint *c)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (step_evidence_is_mixed(c, &what))
+        log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s (%s; %s)", what.path,
+                 what.message, what.expected, what.found);
+}
+
+void step_evidence_warn_mixed(fsdpck_checkpoint *c)
+{
+    for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
+        warn_mixed(c->inputs[i]);
+    if (c->average == NULL)
+        warn_mixed(c);
 }

@@ -10,4 +10,11 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what);
 /* That as a warning. */
 void step_evidence_warn(fsdpck_checkpoint *c);
 
+/* Whether the steps of the optimizer's parameters show that files of DCP are of two saves: so are then those of the model.
+ * *what: NUM-STEP. Reads at most STEP_READS_MAX of them. Ranks of a group: false. */
+enum { STEP_READS_MAX = 4096 };
+bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what);
+/* That as a warning, of each input of an average. */
+void step_evidence_warn_mixed(fsdpck_checkpoint *c);
+
 #endif

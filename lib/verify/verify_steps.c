@@ -47,6 +47,10 @@ void verify_steps(fsdpck_verify *v)
     }
     deepspeed_steps s;
     fsdpck_error what;
+    /* At the level above, the check of all numbers compares them. */
+    if ((v->level == CHECK_COVERAGE || v->level == CHECK_CHECKSUM) && !verify_is_partial(v) &&
+        step_evidence_is_mixed(c, &what))
+        findings_report_as(&v->found, FINDING_WARNING, &what);
     /* Files of other hosts are read only while all ranks serve them. */
     if (v->level < CHECK_CHECKSUM || c->remote_files != NULL || c->ctx->group != NULL ||
         verify_is_partial(v))
