@@ -157,7 +157,7 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what)
     step_evidence e;
     while (c->base != NULL)
         c = c->base;
-    if (c->ctx->group != NULL || c->remote_files != NULL)
+    if (c->remote_files != NULL)
         return false;
     collect(&e, c);
     if (e.rule == RULE_NONE)
@@ -203,7 +203,7 @@ bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
     uint64_t count = 0;
     while (c->base != NULL)
         c = c->base;
-    if (c->ctx->group != NULL || c->remote_files != NULL ||
+    if (c->remote_files != NULL ||
         (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS))
         return false;
     const catalogue *cat = &c->cat;
