@@ -6,7 +6,7 @@
  *     open_ranks.c        path -> the files that the ranks of a group find there
  *     probe.c             a path or folder -> the input of the format probes
  *     open.c              path -> format reader -> sealed catalogue, parts
- *     search_folders.c    checkpoints below a folder
+ *     search_folders.c    checkpoints below a folder; later_steps.c: steps in which there is none
  *     nested_folders.c    folders below a checkpoint that it does not read
  *     inner_load.c        tensors inside objects
  *     model_adapter.c     flat parameters: unflattened by a model description
@@ -26,7 +26,7 @@
  *     adapter_checkpoint.c one adapter, as PEFT saves it; adapter_config.c has its config
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
- *     recorded_steps.c    training steps that the checkpoint records
+ *     recorded_steps.c    training steps that the checkpoint records; step_evidence.c: whether they are of two saves
  *     step_manifest.c     checkpoint_manifest.json of VeOmni
  *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
@@ -118,7 +118,7 @@ typedef struct found_state_file {
     char *path;
     const char *name; /* in `path` */
     uint64_t nbytes;
-    bool inspected, is_model, is_no_optimizer; /* the following are known; no doubt of these two */
+    bool inspected, is_model, is_no_optimizer, is_fp16; /* the content is known; no doubt of these */
     fsdpck_state_kind kind;
     uint64_t tensors, tensor_nbytes;
     int64_t step;

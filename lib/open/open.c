@@ -9,6 +9,7 @@
 #include "open/checkpoint.h"
 #include "open/damaged.h"
 #include "open/foreign_folders.h"
+#include "open/later_steps.h"
 #include "open/open_fail.h"
 #include "open/open_once.h"
 #include "open/optimizer_copies.h"
@@ -43,6 +44,8 @@ static void note_found(const fsdpck_checkpoint *c, const search_result *found)
     log_write(log, LOG_NOTE, "reading the %s checkpoint %sinside: '%s'",
               found->is_limited ? "first" : "only", found->is_limited ? "found " : "",
               found->paths[0]);
+    if (!found->is_limited)
+        later_steps_warn(&c->probe, found->paths[0], log);
 }
 
 /* Continues with the only checkpoint inside the folder. */

@@ -35,8 +35,7 @@ static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, con
         c->steps[c->steps_count++] = (recorded_step){step, from};
 }
 
-/* The element of a tensor that has only one; -1: none, or no number of steps. */
-static int64_t number_of(const fsdpck_checkpoint *c, uint64_t tensor)
+int64_t checkpoint_number_in(const fsdpck_checkpoint *c, uint64_t tensor)
 {
     const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
     const dtype_info *d = dtype_get((dtype)t->dtype);
@@ -100,9 +99,9 @@ static void add_tensors(fsdpck_checkpoint *c)
         const bool of_optimizer = c->parts.tensor_part[i] == FSDPCK_PART_OPTIMIZER &&
                                   text_ends_with(name, nbytes, ".step");
         if (is_step_key(name, nbytes)) {
-            add_step(c, number_of(c, i), "tensor '", name);
+            add_step(c, checkpoint_number_in(c, i), "tensor '", name);
         } else if (of_optimizer && !has_optimizer) {
-            const int64_t step = number_of(c, i);
+            const int64_t step = checkpoint_number_in(c, i);
             has_optimizer = step >= 0;
             add_step(c, step, "optimizer state '", name);
         }
@@ -157,7 +156,7 @@ int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c)
     for (uint64_t i = 0, reads = 0; i < c->parts.tensor_count && reads < READS_MAX; i++) {
         if (!is_optimizer_step(c, catalogue_tensor(&c->cat, i)->name, c->parts.tensor_part[i]))
             continue;
-        const int64_t number = number_of(c, i);
+        const int64_t number = checkpoint_number_in(c, i);
         most = number > most ? number : most;
         reads++;
     }
@@ -199,19 +198,24 @@ static int64_t global_step_of(const char *text, size_t nbytes)
     return step;
 }
 
-/* Beside the only file of the weights too, if the folder was given. -1: none. */
-static int64_t step_of_trainer_state(const fsdpck_checkpoint *c)
+/* Of its trainer_state.json. */
+static int64_t step_in_folder(const probe_input *in)
 {
     char *text = NULL;
     size_t nbytes;
-    const bool has =
-        c->probe.is_folder ? probe_has_entry(&c->probe, TRAINER_STATE_JSON) : c->entered;
-    if (!has ||
-        trainer_state_read_json(&c->probe, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
+    if (trainer_state_read_json(in, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
         return -1;
     const int64_t step = global_step_of(text, nbytes);
     free(text);
     return step;
+}
+
+/* Beside the only file of the weights too, if the folder was given. -1: none. */
+static int64_t step_of_trainer_state(const fsdpck_checkpoint *c)
+{
+    const bool has =
+        c->probe.is_folder ? probe_has_entry(&c->probe, TRAINER_STATE_JSON) : c->entered;
+    return has ? step_in_folder(&c->probe) : -1;
 }
 
 static int64_t step_of_manifest(const fsdpck_checkpoint *c)
@@ -272,13 +276,29 @@ static int64_t step_of_state(fsdpck_checkpoint *c, const char **key)
         const uint32_t object = find_object(c, step_keys[i]);
         const uint32_t tensor = catalogue_find(&c->cat, step_keys[i], strlen(step_keys[i]));
         const int64_t step = object != CAT_NONE   ? int_object(c, object)
-                             : tensor != CAT_NONE ? number_of(c, tensor)
+                             : tensor != CAT_NONE ? checkpoint_number_in(c, tensor)
                                                   : -1;
         *key = step_keys[i];
         if (step >= 0)
             return step;
     }
     return -1;
+}
+
+/* "checkpoint-5" with trainer_state.json, around "global_step5" of DeepSpeed. */
+static bool step_around(const fsdpck_checkpoint *c, int64_t *recorded, int64_t *named)
+{
+    probe_input around;
+    step_name s;
+    const char *name = c->entered_from == NULL ? "" : text_file_name(c->entered_from);
+    step_name_read(name, strlen(name), &s);
+    if (strncmp(name, "checkpoint-", 11) != 0 || s.kind != STEP_CHECKPOINT || s.is_too_large ||
+        s.step > INT64_MAX || probe_gather(c->entered_from, &around, NULL) != FSDPCK_OK)
+        return false;
+    *named = (int64_t)s.step;
+    *recorded = probe_has_entry(&around, TRAINER_STATE_JSON) ? step_in_folder(&around) : -1;
+    probe_release(&around);
+    return *recorded >= 0;
 }
 
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
@@ -288,6 +308,10 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
     step_name s;
     while (c->base != NULL)
         c = c->base;
+    *recorded_in = TRAINER_STATE_JSON;
+    *of_trainer = step_around(c, recorded, named);
+    if (*of_trainer)
+        return true;
     folder_name(c, name, sizeof name);
     step_name_read(name, strlen(name), &s);
     if (s.is_too_large || s.step > INT64_MAX || (s.kind != STEP_STEP && s.kind != STEP_CHECKPOINT))

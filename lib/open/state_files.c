@@ -108,6 +108,19 @@ static bool is_arguments(const catalogue *c)
            text_ends_with(names[1], strlen(names[1]), word);
 }
 
+/* Arguments of transformers or trl: with a scaler of gradients, which transformers saves only from 4.48 on. */
+static bool has_fp16(const catalogue *c)
+{
+    value v;
+    int64_t is;
+    if (catalogue_object_count(c) != 1 || !catalogue_object(c, 0)->loaded)
+        return false;
+    const value_call *call = value_call_of(&c->pool, catalogue_object(c, 0)->content);
+    return call != NULL && call->has_state && value_kind_of(call->state) == VALUE_DICT &&
+           value_dict_find(&c->pool, call->state, "fp16", &v) && value_kind_of(v) == VALUE_BOOL &&
+           value_as_i64(&c->pool, v, &is) && is != 0;
+}
+
 static fsdpck_state_kind kind_of(const fsdpck_checkpoint *c)
 {
     if (has_key(&c->cat, "param_groups"))
@@ -146,14 +159,15 @@ static void judge_optimizer(found_state_file *f, const catalogue *c, const catal
 {
     const bool is_other = f->kind == FSDPCK_STATE_OTHER;
     f->is_model = is_other && has_names_of(c, weights);
-    f->is_no_optimizer = is_other ? f->is_model || has_no_state(c)
-                                  : f->kind != FSDPCK_STATE_OPTIMIZER;
+    f->is_no_optimizer =
+        is_other ? f->is_model || has_no_state(c) : f->kind != FSDPCK_STATE_OPTIMIZER;
 }
 
 static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c, const catalogue *weights)
 {
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
     f->kind = kind_of(c);
+    f->is_fp16 = has_fp16(&c->cat);
     judge_optimizer(f, &c->cat, weights);
     f->tensors = catalogue_tensor_count(&c->cat);
     for (size_t i = 0; i < f->tensors; i++)

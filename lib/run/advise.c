@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "base/text.h"
+#include "open/step_evidence.h"
 #include "run/lost_attributes.h"
 #include "run/run.h"
 
@@ -243,10 +244,9 @@ static bool is_by_number(const catalogue *c, value path)
 }
 
 /* A conversion to numbers is refused (MODEL-NEEDED); the output does not show that it was. */
-void run_advise_order(const run *r)
+static void advise_order(const run *r)
 {
     const fsdpck_checkpoint *src = r->src;
-    const int part = r->opt.select.part;
     const char *first = NULL;
     for (size_t i = 0; first == NULL && i < src->parts.tensor_count; i++) {
         const cat_tensor *t = catalogue_tensor(&src->cat, i);
@@ -254,7 +254,7 @@ void run_advise_order(const run *r)
             !is_by_number(&src->cat, t->path))
             first = catalogue_name(&src->cat, t->name);
     }
-    if (first == NULL || (part != FSDPCK_PART_ALL && part != FSDPCK_PART_OPTIMIZER))
+    if (first == NULL)
         return;
     log_warn(
         &r->ctx->log, FSDPCK_FINDING_OPTIM_ORDER,
@@ -263,6 +263,21 @@ void run_advise_order(const run *r)
         "optimizer state of several ranks: no rank recorded the order of all parameters, and the "
         "output does not show that; first on another rank: '%s'",
         first);
+}
+
+void run_advise_optimizer(const run *r)
+{
+    const checkpoint_parts *parts = &r->src->parts;
+    const int part = r->opt.select.part;
+    bool has_any = false;
+    step_evidence_warn_mixed(r->src);
+    for (size_t i = 0; !has_any && i < parts->tensor_count; i++)
+        has_any = parts->tensor_part[i] == FSDPCK_PART_OPTIMIZER;
+    if (!has_any || (part != FSDPCK_PART_ALL && part != FSDPCK_PART_OPTIMIZER))
+        return;
+    advise_order(r);
+    if (r->src->average == NULL)
+        step_evidence_warn(r->src);
 }
 
 static void advise_parted(const run *r)

@@ -428,7 +428,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
                                        r->opt.select.part == (int)PART_OPTIMIZER, err));
     run_advise_attributes(r);
     run_advise_tied(r);
-    run_advise_order(r);
+    run_advise_optimizer(r);
     RETURN_IF(run_advise_map(r, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));

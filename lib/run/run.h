@@ -139,8 +139,9 @@ void run_advise_attributes(const run *r);
 /* Likewise of names that --tied first omits and the output does not record, or that --dtype takes out
  * of a shared storage (KEY-TIED). */
 void run_advise_tied(const run *r);
-/* OPTIM-ORDER: optimizer state by name that several ranks hold parts of, whose numbers are not known. */
-void run_advise_order(const run *r);
+/* NUM-STEP, where the state of the optimizer shows files of two saves; if it is written: OPTIM-ORDER, where several ranks
+ * hold parts of it by name, whose numbers are not known, and STEP-STATE. */
+void run_advise_optimizer(const run *r);
 /* Notes tensor maps for the names of a model folder that is written under the trainer's names. */
 fsdpck_status run_advise_map(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After run_lay_out: warns of texts of `__metadata__` and of the index that the output does not

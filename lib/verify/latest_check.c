@@ -7,6 +7,7 @@
 #include "findings/finding_kinds.h"
 #include "open/pointer_file.h"
 #include "open/rank_models.h"
+#include "open/step_evidence.h"
 #include "open/weights_beside.h"
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
@@ -34,8 +35,9 @@ static void log_warnings_only(void *arg, const log_line *line)
                             line->finding == FSDPCK_FINDING_LATEST_LOST ||
                             (line->finding == FSDPCK_FINDING_WEIGHTS_CUT && !f->takes_cut);
     const bool is_second = line->finding == FSDPCK_FINDING_WEIGHTS_BESIDE && f->takes_beside;
+    const bool is_mixed = line->finding == FSDPCK_FINDING_NUM_STEP;
     if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_checked &&
-        (kind == NULL || kind->severity >= FINDING_WARNING || is_second))
+        (kind == NULL || kind->severity >= FINDING_WARNING || is_second || is_mixed))
         f->to.fn(f->to.ctx, line);
 }
 
@@ -164,9 +166,9 @@ static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
                         const fsdpck_latest_options *o)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (state_steps_differ(c, &what))
-        log_warn(&ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
-                 what.expected, what.found);
+    step_evidence_warn(c);
+    if (o->level >= FSDPCK_LEVEL_COVERAGE)
+        step_evidence_warn_mixed(c);
     if (state_pair_is_lost(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (expected %s)", what.path, what.message,
                  what.expected);

@@ -1,78 +1,10 @@
 #include "verify/state_steps.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-
-enum { NAME_NBYTES = 256 };
-
-/* The highest step that files of one kind record. */
-typedef struct state_step {
-    int64_t step; /* -1: none */
-    char name[NAME_NBYTES];
-} state_step;
-
-typedef struct state_steps {
-    int64_t training; /* of trainer_state.json; -1: unknown */
-    state_step optimizer, scheduler;
-    bool has_scaler;
-} state_steps;
-
-static void take(state_step *s, const fsdpck_state_file *f)
-{
-    if (f->step <= s->step || strlen(f->name) >= sizeof s->name)
-        return;
-    s->step = f->step;
-    memcpy(s->name, f->name, strlen(f->name) + 1);
-}
-
-static void read_steps(fsdpck_checkpoint *c, state_steps *s)
-{
-    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
-    *s = (state_steps){.training = -1, .optimizer = {.step = -1}, .scheduler = {.step = -1}};
-    for (size_t i = 0; fsdpck_get_state_file(c, i, &f); i++) {
-        s->has_scaler = s->has_scaler || f.kind == FSDPCK_STATE_SCALER;
-        if (f.kind == FSDPCK_STATE_PROGRESS)
-            s->training = f.step;
-        else if (f.kind == FSDPCK_STATE_OPTIMIZER)
-            take(&s->optimizer, &f);
-        else if (f.kind == FSDPCK_STATE_SCHEDULER)
-            take(&s->scheduler, &f);
-    }
-}
-
-/* With a scaler of gradients, the optimizer skips steps whose gradients overflow, and the training counts them. */
-static bool optimizer_differs(const state_steps *s)
-{
-    return s->optimizer.step >= 0 && s->optimizer.step != s->training &&
-           !(s->has_scaler && s->optimizer.step < s->training);
-}
-
-/* The scheduler makes no step where the optimizer skips one. Without the optimizer's steps, their number is unknown. */
-static bool scheduler_differs(const state_steps *s)
-{
-    if (s->scheduler.step < 0 || s->scheduler.step == s->training ||
-        s->scheduler.step == s->optimizer.step)
-        return false;
-    return s->scheduler.step > s->training || s->optimizer.step >= 0;
-}
-
-bool state_steps_differ(fsdpck_checkpoint *c, fsdpck_error *what)
-{
-    state_steps s;
-    read_steps(c, &s);
-    if (s.training < 0 || (!optimizer_differs(&s) && !scheduler_differs(&s)))
-        return false;
-    const state_step *other = optimizer_differs(&s) ? &s.optimizer : &s.scheduler;
-    FAIL_WITH(what, BADINPUT, STEP_STATE,
-              ("'%s' and trainer_state.json record different steps", other->name), (path, c->path),
-              (expected, "step %" PRId64 ", of trainer_state.json", s.training),
-              (found, "step %" PRId64 " in '%s'", other->step, other->name));
-    return true;
-}
 
 /* The scheduler of the learning rate. */
 static const char of_transformers[] = "scheduler.pt", of_accelerate[] = "scheduler.bin";

@@ -4,9 +4,6 @@
 
 #include "open/checkpoint.h"
 
-/* Whether the optimizer's or the scheduler's file records another step than trainer_state.json. *what: STEP-STATE. */
-bool state_steps_differ(fsdpck_checkpoint *c, fsdpck_error *what);
-
 /* Whether the folder of a trainer_state.json has a scheduler.pt and nothing of the optimizer, or an optimizer (optimizer.pt,
  * optimizer.bin, optimizer_0/) and no scheduler.pt: transformers' Trainer writes both or neither, and loads neither if one is missing.
  * Or a folder of accelerate's save_state has a scheduler.bin and no optimizer. *what: STATE-PAIR. */

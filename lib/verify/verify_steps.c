@@ -2,6 +2,7 @@
  * DeepSpeed: those of the training, those that loss scaling skipped, and those of the optimizer. */
 #include <inttypes.h>
 
+#include "open/step_evidence.h"
 #include "verify/state_steps.h"
 #include "verify/verify_internal.h"
 
@@ -29,7 +30,7 @@ static void check_name(fsdpck_verify *v)
 static void check_state(fsdpck_verify *v)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (state_steps_differ(v->src, &what))
+    if (step_evidence_differs(v->src, &what))
         findings_report(&v->found, &what);
     if (state_pair_is_lost(v->src, &what))
         findings_report(&v->found, &what);
@@ -46,6 +47,10 @@ void verify_steps(fsdpck_verify *v)
     }
     deepspeed_steps s;
     fsdpck_error what;
+    /* At the level above, the check of all numbers compares them. */
+    if ((v->level == CHECK_COVERAGE || v->level == CHECK_CHECKSUM) && !verify_is_partial(v) &&
+        step_evidence_is_mixed(c, &what))
+        findings_report_as(&v->found, FINDING_WARNING, &what);
     /* Files of other hosts are read only while all ranks serve them. */
     if (v->level < CHECK_CHECKSUM || c->remote_files != NULL || c->ctx->group != NULL ||
         verify_is_partial(v))

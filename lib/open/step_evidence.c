@@ -1,0 +1,237 @@
+#include "open/step_evidence.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "open/state_files.h"
+#include "state/step_files.h"
+
+/* How a trainer counts its steps. */
+typedef enum step_rule {
+    RULE_NONE,  /* not known: nothing follows from other numbers */
+    RULE_EQUAL, /* one for each step of the optimizer: transformers' Trainer */
+    RULE_LIMIT  /* the optimizer makes no more, and may skip some: Lightning */
+} step_rule;
+
+typedef struct found_step {
+    int64_t step;   /* -1: none */
+    char from[300]; /* "'optimizer.pt'" */
+} found_step;
+
+typedef struct step_evidence {
+    step_rule rule;
+    found_step training, scheduler;
+    found_step lowest, highest; /* of the files of the optimizer, and of its part */
+    bool skips; /* a scaler of gradients: the optimizer skips steps, the training counts them */
+} step_evidence;
+
+static void put(found_step *to, int64_t step, const char *from)
+{
+    to->step = step;
+    snprintf(to->from, sizeof to->from, "%s", from);
+}
+
+static void add_optimizer(step_evidence *e, int64_t step, const char *from)
+{
+    if (step < 0)
+        return;
+    if (e->highest.step < step)
+        put(&e->highest, step, from);
+    if (e->lowest.step < 0 || e->lowest.step > step)
+        put(&e->lowest, step, from);
+}
+
+/* ---- transformers ---- */
+
+static void add_file(step_evidence *e, const found_state_file *f)
+{
+    char from[sizeof e->scheduler.from];
+    if ((size_t)snprintf(from, sizeof from, "'%s'", f->name) >= sizeof from)
+        return;
+    e->skips = e->skips || f->kind == FSDPCK_STATE_SCALER || f->is_fp16;
+    if (f->kind == FSDPCK_STATE_PROGRESS && f->step >= 0) {
+        e->rule = RULE_EQUAL;
+        put(&e->training, f->step, TRAINER_STATE_JSON);
+    } else if (f->kind == FSDPCK_STATE_OPTIMIZER) {
+        add_optimizer(e, f->step, from);
+    } else if (f->kind == FSDPCK_STATE_SCHEDULER && strcmp(f->name, "scheduler.pt") == 0) {
+        put(&e->scheduler, f->step,
+            from); /* scheduler.bin of accelerate counts a step for each process */
+    }
+}
+
+static void add_files(step_evidence *e, fsdpck_checkpoint *c)
+{
+    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
+    for (size_t i = 0; fsdpck_get_state_file(c, i, &f); i++)
+        add_file(e, VEC_AT(&c->state_files, const found_state_file, i));
+}
+
+/* ---- Lightning ---- */
+
+static bool find_int(const value_pool *pool, value dict, const char *const *keys, size_t count,
+                     int64_t *number)
+{
+    for (size_t i = 0; i < count; i++)
+        if (value_kind_of(dict) != VALUE_DICT || !value_dict_find(pool, dict, keys[i], &dict))
+            return false;
+    return value_kind_of(dict) == VALUE_INT && value_as_i64(pool, dict, number);
+}
+
+static value object_named(fsdpck_checkpoint *c, const char *name)
+{
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++) {
+        if (strcmp(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name), name) != 0)
+            continue;
+        const bool is_loaded =
+            catalogue_object(&c->cat, i)->loaded || checkpoint_load_object(c, i, NULL) == FSDPCK_OK;
+        return is_loaded ? catalogue_object(&c->cat, i)->content : VALUE_OF_NONE;
+    }
+    return VALUE_OF_NONE;
+}
+
+/* Its loop counts the steps of the only optimizer, unless the module steps its optimizers itself: the number is then
+ * another one, as not all of these steps need be counted. */
+static void add_lightning(step_evidence *e, fsdpck_checkpoint *c)
+{
+    static const char *const counted[] = {
+        "fit_loop",  "epoch_loop.automatic_optimization.optim_progress",
+        "optimizer", "step",
+        "total",     "completed"};
+    int64_t step, of_loop;
+    const value global = object_named(c, "global_step");
+    if (!c->cat.origin.has_lightning || value_kind_of(global) != VALUE_INT ||
+        !value_as_i64(&c->cat.pool, global, &step) || step <= 0 ||
+        !find_int(&c->cat.pool, object_named(c, "loops"), counted, sizeof counted / sizeof *counted,
+                  &of_loop) ||
+        of_loop != step)
+        return;
+    e->rule = RULE_LIMIT;
+    put(&e->training, step, LIGHTNING_STATE);
+}
+
+/* ---- comparison ---- */
+
+/* Of the optimizer in the folder with the record. Megatron and DeepSpeed count otherwise. */
+static bool has_own_optimizer(const fsdpck_checkpoint *c, const step_evidence *e)
+{
+    return !c->cat.origin.is_megatron && c->format->id != FSDPCK_FORMAT_DEEPSPEED &&
+           (e->rule == RULE_LIMIT || probe_has_entry(&c->probe, TRAINER_STATE_JSON));
+}
+
+static void collect(step_evidence *e, fsdpck_checkpoint *c)
+{
+    *e = (step_evidence){.training = {.step = -1},
+                         .scheduler = {.step = -1},
+                         .lowest = {.step = -1},
+                         .highest = {.step = -1}};
+    add_files(e, c);
+    if (e->rule == RULE_NONE)
+        add_lightning(e, c);
+    if (e->rule != RULE_NONE && has_own_optimizer(c, e))
+        add_optimizer(e, checkpoint_optimizer_step(c), "the optimizer's part");
+}
+
+static const found_step *odd_optimizer(const step_evidence *e)
+{
+    const bool may_be_less = e->skips || e->rule == RULE_LIMIT;
+    if (e->highest.step > e->training.step)
+        return &e->highest;
+    return e->lowest.step >= 0 && e->lowest.step < e->training.step && !may_be_less ? &e->lowest
+                                                                                    : NULL;
+}
+
+/* The scheduler makes no step where the optimizer skips one. Without the optimizer's steps, their number is unknown. */
+static const found_step *odd_scheduler(const step_evidence *e)
+{
+    if (e->rule != RULE_EQUAL || e->scheduler.step < 0 || e->scheduler.step == e->training.step ||
+        e->scheduler.step == e->highest.step)
+        return NULL;
+    return e->scheduler.step > e->training.step || e->highest.step >= 0 ? &e->scheduler : NULL;
+}
+
+bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    step_evidence e;
+    while (c->base != NULL)
+        c = c->base;
+    if (c->remote_files != NULL)
+        return false;
+    collect(&e, c);
+    if (e.rule == RULE_NONE)
+        return false;
+    const found_step *odd = odd_optimizer(&e);
+    odd = odd != NULL ? odd : odd_scheduler(&e);
+    if (odd == NULL)
+        return false;
+    FAIL_WITH(what, BADINPUT, STEP_STATE,
+              ("%s and %s record different steps", odd->from, e.training.from), (path, c->path),
+              (expected, "%sstep %" PRId64 ", of %s", e.rule == RULE_LIMIT ? "at most " : "",
+               e.training.step, e.training.from),
+              (found, "step %" PRId64 " in %s", odd->step, odd->from));
+    return true;
+}
+
+void step_evidence_warn(fsdpck_checkpoint *c)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (step_evidence_differs(c, &what))
+        log_warn(&c->ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
+                 what.expected, what.found);
+}
+
+/* ---- files of two saves ---- */
+
+typedef struct step_sample {
+    const fsdpck_checkpoint *c;
+    uint64_t count, every; /* each `every`th is read */
+} step_sample;
+
+static bool read_step(void *ctx, uint64_t tensor, double *step)
+{
+    step_sample *s = ctx;
+    const int64_t number = s->count++ % s->every == 0 ? checkpoint_number_in(s->c, tensor) : -1;
+    *step = (double)number;
+    return number >= 0;
+}
+
+bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    step_files f;
+    uint64_t count = 0;
+    while (c->base != NULL)
+        c = c->base;
+    if (c->remote_files != NULL ||
+        (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS))
+        return false;
+    const catalogue *cat = &c->cat;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++)
+        count += step_files_is_step(cat, i);
+    step_sample s = {.c = c, .every = count / STEP_READS_MAX + 1};
+    if (count == 0 || step_files_judge(cat, read_step, &s, &c->metadata, &f, NULL) != FSDPCK_OK ||
+        f.steps < 2 || !f.is_mixture)
+        return false;
+    step_files_describe(cat, &f, what);
+    const uint64_t chunk = catalogue_tensor(cat, f.odd.first)->first_chunk;
+    const uint32_t path = catalogue_file(cat, catalogue_chunk(cat, chunk)->file)->path;
+    error_path_in(what, c->path, catalogue_name(cat, path));
+    return true;
+}
+
+static void warn_mixed(fsdpck_checkpoint *c)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (step_evidence_is_mixed(c, &what))
+        log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s (%s; %s)", what.path,
+                 what.message, what.expected, what.found);
+}
+
+void step_evidence_warn_mixed(fsdpck_checkpoint *c)
+{
+    for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
+        warn_mixed(c->inputs[i]);
+    if (c->average == NULL)
+        warn_mixed(c);
+}

@@ -1,0 +1,20 @@
+/* step_evidence.h: the steps that parts of a checkpoint and the files of a trainer's state beside it record. */
+#ifndef FSDPCK_OPEN_STEP_EVIDENCE_H
+#define FSDPCK_OPEN_STEP_EVIDENCE_H
+
+#include "open/checkpoint.h"
+
+/* Whether they are of two saves: no run of the trainer writes them together. *what: STEP-STATE. Reads the steps of the
+ * optimizer's parameters, not other tensors. False if other hosts have files. */
+bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what);
+/* That as a warning. */
+void step_evidence_warn(fsdpck_checkpoint *c);
+
+/* Whether the steps of the optimizer's parameters show that files of DCP are of two saves: so are then those of the model.
+ * *what: NUM-STEP. Reads at most STEP_READS_MAX of them. False if other hosts have files. */
+enum { STEP_READS_MAX = 4096 };
+bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what);
+/* That as a warning, of each input of an average. */
+void step_evidence_warn_mixed(fsdpck_checkpoint *c);
+
+#endif
