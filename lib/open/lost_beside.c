@@ -108,6 +108,59 @@ bool lost_beside_is_model(const char *path, const char *around)
     return is;
 }
 
+/* ---- the cache of the Hub: models--ORG--NAME/refs/main and snapshots/REVISION ---- */
+
+/* A commit has 40 digits. */
+#define REVISION_NBYTES_MAX 256u
+
+/* The revision that loaders read. NULL: unknown, or no folder of the cache. To be freed. */
+static char *read_main_revision(const char *snapshots)
+{
+    char *path = folder_path_join(snapshots, "../refs/main"), *text = NULL;
+    size_t nbytes = 0;
+    if (path != NULL && strcmp(text_file_name(snapshots), "snapshots") == 0 &&
+        file_read_whole(NULL, path, REVISION_NBYTES_MAX, &text, &nbytes, NULL) == FSDPCK_OK)
+        text[strcspn(text, "\r\n")] = '\0';
+    free(path);
+    return text;
+}
+
+/* ---- all ---- */
+
+/* name: of the checkpoint that is read, or of a folder that contains it. Other revisions of a cache may have no weights. */
+static void warn_around(const fsdpck_checkpoint *c, const char *around, const char *name)
+{
+    probe_input in;
+    char *revision = read_main_revision(around);
+    if (revision != NULL && strcmp(revision, name) != 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                 "download it again, or give the path of the other revision",
+                 "'%s': 'refs/main' is revision '%s', in which no checkpoint was found; that of "
+                 "'%s' is read",
+                 around, revision, name);
+    else if (revision == NULL && c->probe.is_folder && probe_has_entry(&c->probe, "config.json") &&
+             probe_gather(around, &in, NULL) == FSDPCK_OK) {
+        lost_beside_warn_models(&in, &c->ctx->log);
+        probe_release(&in);
+    }
+    free(revision);
+}
+
+/* In each folder around the checkpoint, up to the one that was given. */
+static void warn_up(const fsdpck_checkpoint *c)
+{
+    char *path = strdup(c->probe.path);
+    for (char *slash = path; slash != NULL;) {
+        const char *below = checkpoint_path_below(path, c->entered_from);
+        slash = below == NULL || below[0] == '\0' ? NULL : strrchr(path, '/');
+        if (slash == NULL)
+            break;
+        *slash = '\0';
+        warn_around(c, path, slash + 1);
+    }
+    free(path);
+}
+
 void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
 {
     probe_input above;
@@ -120,7 +173,6 @@ void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
     if (has_adapters)
         warn_adapters(c, &above);
     lost_components_warn(&above, &c->ctx->log);
-    if (lost_beside_is_model(c->probe.path, c->entered_from))
-        lost_beside_warn_models(&above, &c->ctx->log);
     probe_release(&above);
+    warn_up(c);
 }
