@@ -128,51 +128,45 @@ static char *read_main_revision(const char *snapshots)
 /* ---- all ---- */
 
 /* name: of the checkpoint that is read, or of a folder that contains it. Other revisions of a cache may have no weights. */
-static void warn_around(const fsdpck_checkpoint *c, const char *around, const char *name)
+static void warn_around(const fsdpck_checkpoint *c, const char *around, const char *name,
+                        bool has_adapters)
 {
     probe_input in;
+    const logger *log = &c->ctx->log;
     char *revision = read_main_revision(around);
+    if (probe_gather(around, &in, NULL) == FSDPCK_OK) {
+        if (has_adapters)
+            warn_adapters(c, &in);
+        lost_components_warn(&in, log);
+        if (revision == NULL && c->probe.is_folder && probe_has_entry(&c->probe, "config.json"))
+            lost_beside_warn_models(&in, log);
+        probe_release(&in);
+    }
     if (revision != NULL && strcmp(revision, name) != 0)
-        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+        log_warn(log, FSDPCK_FINDING_WEIGHTS_LOST,
                  "download it again, or give the path of the other revision",
                  "'%s': 'refs/main' is revision '%s', in which no checkpoint was found; that of "
                  "'%s' is read",
                  around, revision, name);
-    else if (revision == NULL && c->probe.is_folder && probe_has_entry(&c->probe, "config.json") &&
-             probe_gather(around, &in, NULL) == FSDPCK_OK) {
-        lost_beside_warn_models(&in, &c->ctx->log);
-        probe_release(&in);
-    }
     free(revision);
 }
 
-/* In each folder around the checkpoint, up to the one that was given. */
-static void warn_up(const fsdpck_checkpoint *c)
+void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
 {
-    char *path = strdup(c->probe.path);
+    char *path = c->entered_from == NULL ? NULL : strdup(c->probe.path);
+    if (c->probe.is_folder) {
+        if (has_adapters)
+            warn_adapters(c, &c->probe);
+        lost_components_warn(&c->probe, &c->ctx->log);
+    }
+    /* Each folder around, up to the one that was given. */
     for (char *slash = path; slash != NULL;) {
         const char *below = checkpoint_path_below(path, c->entered_from);
         slash = below == NULL || below[0] == '\0' ? NULL : strrchr(path, '/');
         if (slash == NULL)
             break;
         *slash = '\0';
-        warn_around(c, path, slash + 1);
+        warn_around(c, path, slash + 1, has_adapters);
     }
     free(path);
-}
-
-void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
-{
-    probe_input above;
-    if (has_adapters && c->entered_from == NULL && c->probe.is_folder)
-        warn_adapters(c, &c->probe);
-    if (c->entered_from == NULL && c->probe.is_folder)
-        lost_components_warn(&c->probe, &c->ctx->log);
-    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
-        return;
-    if (has_adapters)
-        warn_adapters(c, &above);
-    lost_components_warn(&above, &c->ctx->log);
-    probe_release(&above);
-    warn_up(c);
 }
