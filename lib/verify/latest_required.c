@@ -157,26 +157,27 @@ static bool is_step_name(const char *path)
     return n > 0 && name[n + strspn(name + n, "/")] == '\0';
 }
 
-/* "rng_state.pth", or "rng_state_0.pth": the names of accelerate are others. */
-static bool has_rng_state(const probe_input *in)
+static bool has_entry_from(const probe_input *in, const char *first)
 {
     bool has = false;
     for (size_t i = 0; !has && i < in->entry_count; i++)
-        has = text_begins(in->entries[i], "rng_state") &&
-              text_ends_with(in->entries[i], strlen(in->entries[i]), ".pth");
+        has = text_begins(in->entries[i], first);
     return has;
 }
 
-/* training_args.bin, optimizer.pt, scheduler.pt, rng_state.pth and, after them, trainer_state.json, which resuming reads. With
- * shards of FSDP the first is not written. A model that was exported at the end of the training has only the first, under
- * another name than that of a step. */
+/* training_args.bin, optimizer.pt, scheduler.pt, rng_state.pth and, after them, trainer_state.json, which resuming reads. The
+ * first is not written beside shards of FSDP; accelerate alone has other names for state. A model that was exported at the
+ * end of the training has only the first, under another name than that of a step. */
 static bool is_of_trainer(const probe_input *in)
 {
     const bool is_step = is_step_name(in->path),
                has_scheduler = probe_has_entry(in, "scheduler.pt");
-    return in->is_folder && (probe_has_entry(in, "training_args.bin")
-                                 ? is_step || has_scheduler || probe_has_entry(in, "optimizer.pt")
-                                 : is_step && has_scheduler && has_rng_state(in));
+    if (!in->is_folder)
+        return false;
+    if (probe_has_entry(in, "training_args.bin"))
+        return is_step || has_scheduler || probe_has_entry(in, "optimizer.pt");
+    return is_step && has_scheduler && has_entry_from(in, "rng_state") &&
+           has_entry_from(in, "pytorch_model_fsdp");
 }
 
 static fsdpck_status check_trainer(const probe_input *in, fsdpck_error *err)
