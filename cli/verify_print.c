@@ -215,6 +215,7 @@ static bool shows_two_saves(const fsdpck_finding *f, bool is_error)
 {
     switch (f->what->finding) {
     case FSDPCK_FINDING_DCP_NEWER:
+    case FSDPCK_FINDING_RANK_MIXED:
         return true;
     case FSDPCK_FINDING_CHUNK_OVERLAP:
     case FSDPCK_FINDING_DCP_MIXED:

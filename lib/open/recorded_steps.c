@@ -35,18 +35,17 @@ static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, con
         c->steps[c->steps_count++] = (recorded_step){step, from};
 }
 
-/* The element of a tensor that has only one; -1: none, or no number of steps. */
-static int64_t number_of(const fsdpck_checkpoint *c, uint64_t tensor)
+/* The element that a chunk has of a tensor with only one; -1: none, or no number of steps. */
+static int64_t number_at(const fsdpck_checkpoint *c, uint64_t tensor, uint64_t chunk)
 {
     const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
     const dtype_info *d = dtype_get((dtype)t->dtype);
     uint8_t bytes[8];
     place where = {0};
     if (catalogue_tensor_nelems(&c->cat, tensor) != 1 || t->nchunks == 0 ||
-        catalogue_chunk(&c->cat, t->first_chunk)->place == LOCATION_EMPTY ||
-        d->itemsize_bytes > 8 ||
-        c->src.locate(c->src.ctx, t->first_chunk, &where, NULL) != FSDPCK_OK || where.stream ||
-        where.swap || where.neg || where.add != 0 ||
+        catalogue_chunk(&c->cat, chunk)->place == LOCATION_EMPTY || d->itemsize_bytes > 8 ||
+        c->src.locate(c->src.ctx, chunk, &where, NULL) != FSDPCK_OK || where.stream || where.swap ||
+        where.neg || where.add != 0 ||
         c->src.read_at(c->src.ctx, where.file, where.offset_bytes, bytes, d->itemsize_bytes,
                        NULL) != FSDPCK_OK)
         return -1;
@@ -66,6 +65,11 @@ static int64_t number_of(const fsdpck_checkpoint *c, uint64_t tensor)
     default:
         return -1;
     }
+}
+
+static int64_t number_of(const fsdpck_checkpoint *c, uint64_t tensor)
+{
+    return number_at(c, tensor, catalogue_tensor(&c->cat, tensor)->first_chunk);
 }
 
 static bool is_step_key(const char *name, size_t nbytes)
@@ -89,6 +93,14 @@ static void add_objects(fsdpck_checkpoint *c)
     }
 }
 
+static bool is_of_optimizer(const fsdpck_checkpoint *c, uint64_t tensor)
+{
+    const uint32_t name = catalogue_tensor(&c->cat, tensor)->name;
+    return c->parts.tensor_part[tensor] == FSDPCK_PART_OPTIMIZER &&
+           text_ends_with(catalogue_name(&c->cat, name), catalogue_name_nbytes(&c->cat, name),
+                          ".step");
+}
+
 /* Tensors of the trainer, and the first step of the optimizer's state. */
 static void add_tensors(fsdpck_checkpoint *c)
 {
@@ -97,15 +109,51 @@ static void add_tensors(fsdpck_checkpoint *c)
         const uint32_t id = catalogue_tensor(&c->cat, i)->name;
         const char *name = catalogue_name(&c->cat, id);
         const size_t nbytes = catalogue_name_nbytes(&c->cat, id);
-        const bool of_optimizer = c->parts.tensor_part[i] == FSDPCK_PART_OPTIMIZER &&
-                                  text_ends_with(name, nbytes, ".step");
         if (is_step_key(name, nbytes)) {
             add_step(c, number_of(c, i), "tensor '", name);
-        } else if (of_optimizer && !has_optimizer) {
+        } else if (!has_optimizer && is_of_optimizer(c, i)) {
             const int64_t step = number_of(c, i);
             has_optimizer = step >= 0;
             add_step(c, step, "optimizer state '", name);
         }
+    }
+}
+
+/* Whether ranks have different numbers. */
+static bool warn_differs(const fsdpck_checkpoint *c, uint64_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
+    const int64_t first = number_of(c, tensor);
+    for (uint32_t k = 1; first >= 0 && k < t->nchunks; k++) {
+        const int64_t step = number_at(c, tensor, t->first_chunk + k);
+        if (step < 0 || step == first)
+            continue;
+        const cat_chunk *one = catalogue_chunk(&c->cat, t->first_chunk),
+                        *other = catalogue_chunk(&c->cat, t->first_chunk + k);
+        log_warn(&c->ctx->log, FSDPCK_FINDING_RANK_MIXED,
+                 "use an earlier checkpoint: a newer save may have been interrupted",
+                 "'%s' is %" PRId64 " in '%s' and %" PRId64
+                 " in '%s': the files may be of two saves",
+                 catalogue_name(&c->cat, t->name), first,
+                 catalogue_name(&c->cat, catalogue_file(&c->cat, one->file)->path), step,
+                 catalogue_name(&c->cat, catalogue_file(&c->cat, other->file)->path));
+        return true;
+    }
+    return false;
+}
+
+void recorded_steps_warn_mixed(const fsdpck_checkpoint *c)
+{
+    bool has_optimizer = false, is_mixed = false;
+    while (c->base != NULL)
+        c = c->base;
+    for (uint64_t i = 0; c->cat.origin.by_rank && !is_mixed && i < c->parts.tensor_count; i++) {
+        const uint32_t name = catalogue_tensor(&c->cat, i)->name;
+        const bool of_optimizer = !has_optimizer && is_of_optimizer(c, i);
+        if (of_optimizer ||
+            is_step_key(catalogue_name(&c->cat, name), catalogue_name_nbytes(&c->cat, name)))
+            is_mixed = warn_differs(c, i);
+        has_optimizer = has_optimizer || of_optimizer;
     }
 }
 
