@@ -11,6 +11,7 @@
 #include "open/model_config.h"
 #include "open/search_state.h"
 #include "open/state_files.h"
+#include "open/step_numbers.h"
 #include "open/weights_names.h"
 
 /* Of a trainer's state, in messages. */
@@ -327,7 +328,7 @@ void checkpoint_warn_lost(const fsdpck_checkpoint *c)
                  "'%s' has files of the optimizer%s, but none of the model", c->path,
                  third ? " and of further state" : "");
     lost_beside_warn(c, has_adapter_file(c));
-    recorded_steps_warn_mixed(c);
+    step_numbers_warn_mixed(c);
 }
 
 bool search_has_state_only(const search_result *found)
