@@ -26,12 +26,13 @@ static bool looks_like_model(const probe_input *in)
            memcmp(in->head + at, key, sizeof key - 1) == 0;
 }
 
-/* Of a model or of its tokenizer, as transformers writes them beside the weights. */
+/* Of a model or of its tokenizer, as transformers writes them beside the weights; or the cache of the Hub for a model. */
 static bool has_settings(const probe_input *in)
 {
     return in->is_folder &&
            (probe_has_entry(in, "config.json") || probe_has_entry(in, "generation_config.json") ||
-            probe_has_entry(in, "tokenizer_config.json"));
+            probe_has_entry(in, "tokenizer_config.json") ||
+            (probe_has_entry(in, "refs") && probe_has_entry(in, "snapshots")));
 }
 
 fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
