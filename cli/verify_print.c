@@ -210,6 +210,23 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
         printf("... and %" PRIu64 " more\n", k->errors + k->warnings + k->notes - k->listed);
 }
 
+/* Files of two saves may be mixed: then the model is of both too, whichever part shows it. */
+static bool shows_two_saves(const fsdpck_finding *f, bool is_error)
+{
+    switch (f->what->finding) {
+    case FSDPCK_FINDING_DCP_NEWER:
+    case FSDPCK_FINDING_RANK_MIXED:
+        return true;
+    case FSDPCK_FINDING_CHUNK_OVERLAP:
+    case FSDPCK_FINDING_DCP_MIXED:
+    case FSDPCK_FINDING_RANK_DIFFER:
+    case FSDPCK_FINDING_REPLICA_DIFFER:
+        return is_error;
+    default:
+        return false;
+    }
+}
+
 /* All errors are listed, and each is in the optimizer or another part than the model. */
 static bool spares_model(const fsdpck_verify *v, const fsdpck_verify_info *k,
                          const fsdpck_info *source)
@@ -218,7 +235,10 @@ static bool spares_model(const fsdpck_verify *v, const fsdpck_verify_info *k,
     for (uint64_t i = 0; i < k->listed; i++) {
         fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
         fsdpck_verify_get_finding(v, i, &f);
-        spared += strcmp(f.severity, "error") == 0 && f.part > (int)FSDPCK_PART_MODEL;
+        const bool is_error = strcmp(f.severity, "error") == 0;
+        if (shows_two_saves(&f, is_error))
+            return false;
+        spared += is_error && f.part > (int)FSDPCK_PART_MODEL;
     }
     return k->opened && k->errors > 0 && spared == k->errors &&
            source->part_tensors[FSDPCK_PART_MODEL] > 0;

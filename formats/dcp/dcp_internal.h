@@ -72,8 +72,8 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
  * (dcp_empty_lost.c), after dcp_files_check. DCP-EMPTY-LOST. */
 fsdpck_status dcp_warn_of_empty_lost(dcp_folder *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Warns of data files that are newer than the `.metadata` of their folder (dcp_newer_data.c); by file,
- * INT64_MIN: unknown. DCP-NEWER. */
+/* Warns of data files that are newer than the `.metadata` of their folder, or than the oldest of `__{rank}.metadata`
+ * (dcp_newer_data.c); by file, INT64_MIN: unknown. DCP-NEWER. */
 fsdpck_status dcp_warn_of_newer(const dcp_folder *d, const int64_t *mtimes_ns,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Later than a copy of `nbytes` bytes that began at `than_ns` would be. */

@@ -1,7 +1,8 @@
 /* Data files that are newer than the metadata that names them. A save replaces data files first and its
  * metadata last, under the same names: if it is interrupted, the older metadata describes a mixture of
- * both saves, which no size or checksum shows. A copy without times is newer too, file by file: each
- * is written within the time that its bytes take. */
+ * both saves, which no size or checksum shows. Without collectives each rank writes its metadata after its data,
+ * and the ranks that the newer save did not reach keep older metadata. A copy without times is newer too, file by
+ * file: each is written within the time that its bytes take. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,12 @@ typedef struct dated_file {
     uint64_t nbytes;
     uint32_t file;
 } dated_file;
+
+/* The oldest metadata that names the files of a folder. */
+typedef struct dated_metadata {
+    text_buf path; /* "": none */
+    int64_t mtime_ns;
+} dated_metadata;
 
 static int compare_dates(const void *a, const void *b)
 {
@@ -54,23 +61,66 @@ static void warn_newer(const dcp_folder *d, const dated_file *newer, size_t coun
     text_release(&names);
 }
 
-/* Files of one folder, all with a known time. */
-static void see_folder(const dcp_folder *d, dated_file *files, size_t count, const char *metadata)
+static fsdpck_status note_metadata(const dcp_folder *d, const char *path, dated_metadata *oldest,
+                                   fsdpck_error *err)
 {
     path_stamp stamp;
-    if (count == 0 || path_stamp_get(&stamp, &d->dir, metadata, NULL) != FSDPCK_OK ||
-        stamp.kind != PATH_FILE)
-        return;
-    qsort(files, count, sizeof *files, compare_dates);
-    int64_t before_ns = stamp.mtime_ns;
-    for (size_t i = 0; i < count; i++) {
+    if (path_stamp_get(&stamp, &d->dir, path, NULL) != FSDPCK_OK || stamp.kind != PATH_FILE ||
+        (oldest->path.nbytes > 0 && stamp.mtime_ns >= oldest->mtime_ns))
+        return FSDPCK_OK;
+    oldest->path.nbytes = 0;
+    oldest->mtime_ns = stamp.mtime_ns;
+    text_puts(&oldest->path, path);
+    return text_check(&oldest->path, err);
+}
+
+/* `folder_path` is "", or ends with '/'. The files are in the order of their names. */
+static fsdpck_status find_metadata(const dcp_folder *d, const char *folder_path,
+                                   const dated_file *files, size_t count, dated_metadata *oldest,
+                                   fsdpck_error *err)
+{
+    text_buf path = {.limit_bytes = 8192};
+    uint32_t before = CAT_NONE;
+    text_printf(&path, "%s.metadata", folder_path);
+    fsdpck_status st = text_check(&path, err);
+    if (st == FSDPCK_OK)
+        st = note_metadata(d, path.text, oldest, err);
+    const bool is_by_rank = oldest->path.nbytes == 0;
+    for (size_t i = 0; is_by_rank && i < count && st == FSDPCK_OK; i++) {
+        const uint32_t rank = catalogue_file(d->cat, files[i].file)->rank;
+        if (rank == CAT_NONE || rank == before)
+            continue;
+        before = rank;
+        path.nbytes = 0;
+        text_printf(&path, "%s__%" PRIu32 ".metadata", folder_path, rank);
+        st = text_check(&path, err);
+        if (st == FSDPCK_OK)
+            st = note_metadata(d, path.text, oldest, err);
+    }
+    text_release(&path);
+    return st;
+}
+
+/* Files of one folder, all with a known time. */
+static fsdpck_status see_folder(const dcp_folder *d, dated_file *files, size_t count,
+                                const char *folder_path, fsdpck_error *err)
+{
+    dated_metadata oldest = {.path = {.limit_bytes = 8192}};
+    const fsdpck_status st = find_metadata(d, folder_path, files, count, &oldest, err);
+    int64_t before_ns = oldest.mtime_ns;
+    const bool is_known = st == FSDPCK_OK && oldest.path.nbytes > 0;
+    if (is_known)
+        qsort(files, count, sizeof *files, compare_dates);
+    for (size_t i = 0; is_known && i < count; i++) {
         if (dcp_is_newer(files[i].mtime_ns, before_ns, files[i].nbytes)) {
-            warn_newer(d, &files[i], count - i, count, metadata,
-                       (uint64_t)files[i].mtime_ns - (uint64_t)stamp.mtime_ns);
-            return;
+            warn_newer(d, &files[i], count - i, count, oldest.path.text,
+                       (uint64_t)files[i].mtime_ns - (uint64_t)oldest.mtime_ns);
+            break;
         }
         before_ns = files[i].mtime_ns > before_ns ? files[i].mtime_ns : before_ns;
     }
+    text_release(&oldest.path);
+    return st;
 }
 
 /* Bytes of the path before its name. */
@@ -85,7 +135,7 @@ static fsdpck_status see_all(const dcp_folder *d, const int64_t *mtimes_ns, date
 {
     const catalogue *cat = d->cat;
     const size_t nfiles = catalogue_file_count(cat);
-    text_buf metadata = {.limit_bytes = 8192};
+    text_buf folder_path = {.limit_bytes = 8192};
     fsdpck_status st = FSDPCK_OK;
 
     for (size_t at = 0, next; at < nfiles && st == FSDPCK_OK; at = next) {
@@ -100,14 +150,13 @@ static fsdpck_status see_all(const dcp_folder *d, const int64_t *mtimes_ns, date
             if (mtimes_ns[next] != INT64_MIN)
                 files[count++] = (dated_file){mtimes_ns[next], f->nbytes, (uint32_t)next};
         }
-        metadata.nbytes = 0;
-        text_append(&metadata, first, nbytes);
-        text_puts(&metadata, ".metadata");
-        st = text_check(&metadata, err);
-        if (st == FSDPCK_OK)
-            see_folder(d, files, count, metadata.text);
+        folder_path.nbytes = 0;
+        text_append(&folder_path, first, nbytes);
+        st = text_check(&folder_path, err);
+        if (st == FSDPCK_OK && count > 0)
+            st = see_folder(d, files, count, folder_path.text, err);
     }
-    text_release(&metadata);
+    text_release(&folder_path);
     return st;
 }
 

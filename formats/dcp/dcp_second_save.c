@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
+#include "io/path_stamp.h"
 
 #define NAMED 4u
 
@@ -117,11 +118,20 @@ static fsdpck_status compare(second_save *s, const char *name, fsdpck_error *err
                "'__{rank}.metadata'"));
 }
 
+/* Whether the save without collectives is the newer one. */
+static bool is_newer(const second_save *s, const char *name)
+{
+    path_stamp own, first;
+    return path_stamp_get(&own, &s->d->dir, name, NULL) == FSDPCK_OK && own.kind == PATH_FILE &&
+           path_stamp_get(&first, &s->d->dir, ".metadata", NULL) == FSDPCK_OK &&
+           first.kind == PATH_FILE && dcp_is_newer(own.mtime_ns, first.mtime_ns, own.nbytes);
+}
+
 static fsdpck_status compare_all(second_save *s, fsdpck_error *err)
 {
     const probe_input *in = s->req->probe;
     text_buf list = {.limit_bytes = 512};
-    uint64_t count = 0;
+    uint64_t count = 0, newer = 0;
     fsdpck_status st = read_first(s, err);
     for (size_t i = 0; i < in->entry_count && st == FSDPCK_OK; i++) {
         if (dcp_rank_of_metadata(in->entries[i]) == CAT_NONE)
@@ -129,12 +139,15 @@ static fsdpck_status compare_all(second_save *s, fsdpck_error *err)
         st = cancel_check(s->req->cancel, err);
         if (st == FSDPCK_OK)
             st = compare(s, in->entries[i], err);
+        newer += is_newer(s, in->entries[i]);
         if (count++ < NAMED)
             text_printf(&list, "%s%s", count > 1 ? ", " : "", in->entries[i]);
     }
     if (st == FSDPCK_OK)
         log_warn(&s->d->log, FSDPCK_FINDING_DCP_STALE,
-                 "verify this save, then remove the other files",
+                 newer == 0 ? "verify this save, then remove the other files"
+                            : "they are newer: if all ranks completed that save, remove "
+                              "'.metadata'; otherwise use an earlier checkpoint",
                  "reading '.metadata'; %" PRIu64 " metadata file%s left from another save: %s%s",
                  count, count == 1 ? " is" : "s are", list.text != NULL ? list.text : "",
                  count > NAMED ? ", ..." : "");

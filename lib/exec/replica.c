@@ -35,7 +35,8 @@ static void chunks_differ(const struct exec *x, const replica_pair *pair, const 
         (next, "%s",
          damaged
              ? "copy both files again: one is damaged, because their recorded checksums are equal"
-             : "determine which rank is right; --replicas=first uses the first copy"));
+             : "determine which rank is right, and whether the files are of two saves; "
+               "--replicas=first uses the first copy"));
 }
 
 /* Two names of one tensor. */

@@ -6,23 +6,40 @@
 #include "base/json.h"
 #include "open/average_checks.h"
 
+/* What of a member must be equal. Of some methods only whether they are used: names and shapes show their numbers, or these
+ * matter in training alone. */
+typedef enum comparison { BY_VALUE, BY_NAMES, BY_USE, BY_BASE } comparison;
+
 /* Members that give the tensors of an adapter their meaning. Names and shapes show the others. */
-static const char *const members[] = {"peft_type",
-                                      "r",
-                                      "lora_alpha",
-                                      "rank_pattern",
-                                      "alpha_pattern",
-                                      "use_rslora",
-                                      "use_dora",
-                                      "fan_in_fan_out",
-                                      "bias",
-                                      "lora_bias",
-                                      "trainable_token_indices",
-                                      "layer_replication",
-                                      "init_lora_weights"};
+static const struct {
+    const char *name;
+    comparison by;
+    bool is_method; /* whose adapters consolidate does not merge */
+} members[] = {
+    {"peft_type", BY_VALUE, true},
+    {"r", BY_VALUE, false},
+    {"lora_alpha", BY_VALUE, false},
+    {"rank_pattern", BY_VALUE, false},
+    {"alpha_pattern", BY_VALUE, false},
+    {"use_rslora", BY_VALUE, false},
+    {"use_dora", BY_VALUE, false},
+    {"fan_in_fan_out", BY_VALUE, false},
+    {"bias", BY_VALUE, false},
+    {"lora_bias", BY_VALUE, false},
+    {"trainable_token_indices", BY_VALUE, false},
+    {"target_parameters", BY_NAMES,
+     false}, /* nested wrappers have the same names for other parameters */
+    {"layer_replication", BY_VALUE, true},
+    {"alora_invocation_tokens", BY_VALUE, true},
+    {"use_qalora", BY_VALUE, true},
+    {"use_bdlora", BY_USE, true},
+    {"kasa_config", BY_USE, true},
+    {"monteclora_config", BY_USE, true},
+    {"arrow_config", BY_USE, true},
+    {"init_lora_weights", BY_BASE, false},
+};
 
 #define MEMBER_COUNT (sizeof members / sizeof *members)
-#define INITIAL      (MEMBER_COUNT - 1)
 
 typedef struct config_values {
     text_buf text[MEMBER_COUNT]; /* as JSON; empty: absent, null, false, or without elements */
@@ -61,7 +78,7 @@ static fsdpck_status read_values(json_reader *r, config_values *v, fsdpck_error 
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             return json_expect(r, JSON_END, &t, err);
-        while (i < MEMBER_COUNT && !json_is(&t, members[i]))
+        while (i < MEMBER_COUNT && !json_is(&t, members[i].name))
             i++;
         if (i < MEMBER_COUNT) {
             RETURN_IF(read_value(r, &v->text[i], err));
@@ -76,9 +93,9 @@ static fsdpck_status read_values(json_reader *r, config_values *v, fsdpck_error 
 static fsdpck_status take_facts(const lora_facts *facts, config_values *v, fsdpck_error *err)
 {
     for (size_t i = 0; i < MEMBER_COUNT; i++) {
-        if (strcmp(members[i], "r") == 0 && facts->r > 0)
+        if (strcmp(members[i].name, "r") == 0 && facts->r > 0)
             text_printf(&v->text[i], "%" PRIu64, facts->r);
-        if (strcmp(members[i], "lora_alpha") == 0 && facts->has_alpha)
+        if (strcmp(members[i].name, "lora_alpha") == 0 && facts->has_alpha)
             text_printf(&v->text[i], "%.17g", facts->alpha);
         RETURN_IF(text_check(&v->text[i], err));
     }
@@ -113,10 +130,15 @@ static const char *shown(const text_buf *text)
     return text->nbytes == 0 ? "absent, null or false" : text->text;
 }
 
+static bool same_text(const text_buf *a, const text_buf *b)
+{
+    return text_equal(a->text, a->nbytes, b->text, b->nbytes);
+}
+
 static bool same_value(const text_buf *a, const text_buf *b)
 {
     char *end_a, *end_b;
-    if (a->nbytes == b->nbytes && (a->nbytes == 0 || memcmp(a->text, b->text, a->nbytes) == 0))
+    if (same_text(a, b))
         return true;
     if (a->nbytes == 0 || b->nbytes == 0)
         return false;
@@ -131,21 +153,75 @@ static bool changes_base(const text_buf *initial)
            lora_initial_changes_base(initial->text + 1);
 }
 
+/* Whether the strings of the JSON list are those of `names`; with add they are added to it. */
+static bool see_names(const text_buf *list, bool add, strtab *names)
+{
+    json_reader r;
+    json_token t;
+    bool are = true;
+    json_reader_init(&r, list->text, list->nbytes, FSDPCK_FINDING_NONE);
+    while (are && json_next(&r, &t, NULL) == FSDPCK_OK && t.kind != JSON_END) {
+        uint32_t id;
+        if (t.kind == JSON_STRING)
+            are = add ? strtab_intern(names, t.text, t.nbytes, &id, NULL) == FSDPCK_OK
+                      : strtab_find(names, t.text, t.nbytes) != STRTAB_NONE;
+    }
+    json_reader_release(&r);
+    return are;
+}
+
+/* PEFT sorts them. */
+static bool same_names(const text_buf *a, const text_buf *b)
+{
+    strtab of_a, of_b;
+    strtab_init(&of_a, NULL);
+    strtab_init(&of_b, NULL);
+    const bool same = a->nbytes > 0 && b->nbytes > 0 && see_names(a, true, &of_a) &&
+                      see_names(b, true, &of_b) && see_names(a, false, &of_b) &&
+                      see_names(b, false, &of_a);
+    strtab_release(&of_a);
+    strtab_release(&of_b);
+    return same || same_text(a, b);
+}
+
+static bool is_same(size_t member, const text_buf *a, const text_buf *b)
+{
+    switch (members[member].by) {
+    case BY_USE:
+        return (a->nbytes > 0) == (b->nbytes > 0);
+    case BY_NAMES:
+        return same_names(a, b);
+    case BY_BASE:
+        return same_value(a, b) || (!changes_base(a) && !changes_base(b));
+    default:
+        return same_value(a, b);
+    }
+}
+
+static const char *advice_of(bool is_base, bool is_method)
+{
+    return is_base     ? "convert the adapter that changed its base model with "
+                         "path_initial_model_for_weight_conversion of save_pretrained"
+           : is_method ? "average adapters of one method with the same settings"
+                       : "merge each adapter into the base model with consolidate "
+                         "--merge-adapter, and average the results";
+}
+
 static fsdpck_status compare(const fsdpck_checkpoint *one, const config_values *a,
                              const fsdpck_checkpoint *other, const config_values *b,
                              fsdpck_error *err)
 {
     text_buf names = {0}, expected = {0}, found = {0};
-    bool is_initial = false;
+    bool is_base = false, is_method = false;
     for (size_t i = 0; i < MEMBER_COUNT; i++) {
-        if (same_value(&a->text[i], &b->text[i]) ||
-            (i == INITIAL && !changes_base(&a->text[i]) && !changes_base(&b->text[i])))
+        if (is_same(i, &a->text[i], &b->text[i]))
             continue;
-        is_initial = i == INITIAL;
+        is_base = members[i].by == BY_BASE;
+        is_method = is_method || members[i].is_method;
         const char *comma = names.nbytes == 0 ? "" : ", ";
-        text_printf(&names, "%s'%s'", comma, members[i]);
-        text_printf(&expected, "%s%s: %s", comma, members[i], shown(&a->text[i]));
-        text_printf(&found, "%s%s: %s", comma, members[i], shown(&b->text[i]));
+        text_printf(&names, "%s'%s'", comma, members[i].name);
+        text_printf(&expected, "%s%s: %s", comma, members[i].name, shown(&a->text[i]));
+        text_printf(&found, "%s%s: %s", comma, members[i].name, shown(&b->text[i]));
     }
     fsdpck_status st = FSDPCK_OK;
     if (names.nbytes > 0)
@@ -153,15 +229,20 @@ static fsdpck_status compare(const fsdpck_checkpoint *one, const config_values *
             err, BADINPUT, LORA_CONFIG,
             ("the adapter's config differs from that of '%s' in %s", one->path, names.text),
             (path, other->path), (expected, "%s", expected.text), (found, "%s", found.text),
-            (next, "%s",
-             is_initial ? "convert the adapter that changed its base model with "
-                          "path_initial_model_for_weight_conversion of save_pretrained"
-                        : "merge each adapter into the base model with consolidate "
-                          "--merge-adapter, and average the results"));
+            (next, "%s", advice_of(is_base, is_method)));
     text_release(&names);
     text_release(&expected);
     text_release(&found);
     return st;
+}
+
+static fsdpck_status fail_without(const fsdpck_checkpoint *with, const fsdpck_checkpoint *without,
+                                  fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, LORA_CONFIG,
+                     ("the adapter has no config, and that of '%s' has one", with->path),
+                     (path, without->path), (expected, "adapter_config.json beside the weights"),
+                     (next, "copy its adapter_config.json from where the adapter was saved"));
 }
 
 fsdpck_status average_check_adapters(fsdpck_checkpoint *const *inputs, size_t count, size_t shape,
@@ -172,11 +253,14 @@ fsdpck_status average_check_adapters(fsdpck_checkpoint *const *inputs, size_t co
     if (adapters_count_tensors(&inputs[shape]->cat) == 0)
         return FSDPCK_OK;
     fsdpck_status st = values_of(inputs[shape], &first, &has_first, err);
-    for (size_t i = 0; st == FSDPCK_OK && has_first && i < count; i++) {
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
         config_values v = {0};
         bool has_config;
         st = values_of(inputs[i], &v, &has_config, err);
-        if (st == FSDPCK_OK && has_config)
+        if (st == FSDPCK_OK && has_config != has_first)
+            st = has_first ? fail_without(inputs[shape], inputs[i], err)
+                           : fail_without(inputs[i], inputs[shape], err);
+        else if (st == FSDPCK_OK && has_config)
             st = compare(inputs[shape], &first, inputs[i], &v, err);
         values_release(&v);
     }

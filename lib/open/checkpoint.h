@@ -463,8 +463,6 @@ void search_result_release(search_result *found);
 /* Whether a trainer stores a part of its state in a folder of this name; of some names, only if it is
  * empty. */
 bool search_is_part(const probe_input *in, const char *path);
-/* By its name alone. */
-bool search_is_part_name(const char *name);
 
 /* recorded_steps.c: what DeepSpeed counts; -1: unknown. `global`: steps of the training, with those that loss
  * scaling skipped; `optimizer`: the most steps of a parameter. */

@@ -108,19 +108,65 @@ bool lost_beside_is_model(const char *path, const char *around)
     return is;
 }
 
+/* ---- the cache of the Hub: models--ORG--NAME/refs/main and snapshots/REVISION ---- */
+
+/* A commit has 40 digits. */
+#define REVISION_NBYTES_MAX 256u
+
+/* The revision that loaders read. NULL: unknown, or no folder of the cache. To be freed. */
+static char *read_main_revision(const char *snapshots)
+{
+    char *path = folder_path_join(snapshots, "../refs/main"), *text = NULL;
+    size_t nbytes = 0;
+    if (path != NULL && strcmp(text_file_name(snapshots), "snapshots") == 0 &&
+        file_read_whole(NULL, path, REVISION_NBYTES_MAX, &text, &nbytes, NULL) == FSDPCK_OK)
+        text[strcspn(text, "\r\n")] = '\0';
+    free(path);
+    return text;
+}
+
+/* ---- all ---- */
+
+/* name: of the checkpoint that is read, or of a folder that contains it. Other revisions of a cache may have no weights. */
+static void warn_around(const fsdpck_checkpoint *c, const char *around, const char *name,
+                        bool has_adapters)
+{
+    probe_input in;
+    const logger *log = &c->ctx->log;
+    char *revision = read_main_revision(around);
+    if (probe_gather(around, &in, NULL) == FSDPCK_OK) {
+        if (has_adapters)
+            warn_adapters(c, &in);
+        lost_components_warn(&in, log);
+        if (revision == NULL && c->probe.is_folder && probe_has_entry(&c->probe, "config.json"))
+            lost_beside_warn_models(&in, log);
+        probe_release(&in);
+    }
+    if (revision != NULL && strcmp(revision, name) != 0)
+        log_warn(log, FSDPCK_FINDING_WEIGHTS_LOST,
+                 "download it again, or give the path of the other revision",
+                 "'%s': 'refs/main' is revision '%s', in which no checkpoint was found; that of "
+                 "'%s' is read",
+                 around, revision, name);
+    free(revision);
+}
+
 void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
 {
-    probe_input above;
-    if (has_adapters && c->entered_from == NULL && c->probe.is_folder)
-        warn_adapters(c, &c->probe);
-    if (c->entered_from == NULL && c->probe.is_folder)
+    char *path = c->entered_from == NULL ? NULL : strdup(c->probe.path);
+    if (c->probe.is_folder) {
+        if (has_adapters)
+            warn_adapters(c, &c->probe);
         lost_components_warn(&c->probe, &c->ctx->log);
-    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
-        return;
-    if (has_adapters)
-        warn_adapters(c, &above);
-    lost_components_warn(&above, &c->ctx->log);
-    if (lost_beside_is_model(c->probe.path, c->entered_from))
-        lost_beside_warn_models(&above, &c->ctx->log);
-    probe_release(&above);
+    }
+    /* Each folder around, up to the one that was given. */
+    for (char *slash = path; slash != NULL;) {
+        const char *below = checkpoint_path_below(path, c->entered_from);
+        slash = below == NULL || below[0] == '\0' ? NULL : strrchr(path, '/');
+        if (slash == NULL)
+            break;
+        *slash = '\0';
+        warn_around(c, path, slash + 1, has_adapters);
+    }
+    free(path);
 }

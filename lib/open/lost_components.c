@@ -22,6 +22,8 @@ typedef struct named_parts {
     char first_bare[256]; /* a module without weights: its class */
     char bare_folder[256];
     uint64_t bare;
+    char first_unset[256]; /* a module without its settings: their path */
+    uint64_t unset;
 } named_parts;
 
 static bool open_below(const probe_input *around, const char *name, probe_input *in)
@@ -78,27 +80,52 @@ static bool has_class_weights(const char *name)
     return text_is_one_of(name, strlen(name), classes, sizeof classes / sizeof *classes);
 }
 
+/* Modules of sentence-transformers that cannot be loaded without their config.json, in any version. */
+static bool has_class_config(const char *name)
+{
+    static const char *const classes[] = {"BoW",
+                                          "Dense",
+                                          "LayerNorm",
+                                          "Pooling",
+                                          "SparseAutoEncoder",
+                                          "Transformer",
+                                          "WeightedLayerPooling"};
+    return text_is_one_of(name, strlen(name), classes, sizeof classes / sizeof *classes);
+}
+
+/* The folder of a module, which has files. path: "" if it is that of the model. */
+static void take_folder(named_parts *p, const probe_input *in, const char *path, const char *class)
+{
+    if (has_class_weights(class) && !has_weights_file(in) && p->bare++ == 0) {
+        snprintf(p->first_bare, sizeof p->first_bare, "%s", class);
+        snprintf(p->bare_folder, sizeof p->bare_folder, "%s", path);
+    }
+    /* A Transformer may be an adapter of PEFT. */
+    if (has_class_config(class) && !probe_has_entry(in, "config.json") &&
+        !probe_has_entry(in, "adapter_config.json") && p->unset++ == 0)
+        snprintf(p->first_unset, sizeof p->first_unset, "%s%sconfig.json", path,
+                 path[0] == '\0' ? "" : "/");
+}
+
 /* path: as modules.json has it. type: "sentence_transformers.models.Dense". */
 static void take_module(named_parts *p, const char *path, const char *type)
 {
     const char *dot = strrchr(type, '.');
     const char *class = dot == NULL ? type : dot + 1;
     const bool is_here = path[0] == '\0' || strcmp(path, ".") == 0;
+    const bool is_own = text_begins(type, "sentence_transformers.");
     probe_input in;
     /* Saves nothing; git and the Hub do not keep its empty folder. */
     if (strcmp(class, "Normalize") == 0)
         return;
-    take_part(p, path, !text_begins(type, "sentence_transformers."));
-    if (!has_class_weights(class) || strchr(path, '/') != NULL ||
-        (!is_here && !open_below(p->around, path, &in)))
+    take_part(p, path, !is_own);
+    if (is_here)
+        take_folder(p, p->around, "", is_own ? class : "");
+    if (is_here || strchr(path, '/') != NULL || !open_below(p->around, path, &in))
         return;
-    const probe_input *at = is_here ? p->around : &in;
-    if (at->is_folder && at->entry_count > 0 && !has_weights_file(at) && p->bare++ == 0) {
-        snprintf(p->first_bare, sizeof p->first_bare, "%s", class);
-        snprintf(p->bare_folder, sizeof p->bare_folder, "%s", is_here ? "" : path);
-    }
-    if (!is_here)
-        probe_release(&in);
+    if (in.is_folder && in.entry_count > 0)
+        take_folder(p, &in, path, is_own || has_class_weights(class) ? class : "");
+    probe_release(&in);
 }
 
 /* A string as a text of C; false: none, or too long. */
@@ -248,6 +275,11 @@ static void warn_parts(const named_parts *p, const char *index, const logger *lo
                  "'%s/%s' names modules that have no weights: %s%s%s%s%s", p->around->path, index,
                  p->first_bare, has_folder ? " ('" : "", p->bare_folder, has_folder ? "')" : "",
                  others);
+    put_others(others, sizeof others, p->unset);
+    if (p->unset > 0)
+        log_warn(log, FSDPCK_FINDING_CONFIG_LOST, "",
+                 "'%s/%s' names modules that have no settings: '%s' is missing%s", p->around->path,
+                 index, p->first_unset, others);
 }
 
 static void warn_missing(const probe_input *around, const char *index, read_index_fn read,
@@ -301,10 +333,40 @@ static void warn_without_weights(const probe_input *around, const logger *log)
                      around->entries[i]);
 }
 
+/* ---- settings ---- */
+
+/* save_pretrained of transformers writes both; nn.Modules that the Trainer saves have neither. */
+static bool lacks_config(const probe_input *in)
+{
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json",
+                                          "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    bool has_weights = false;
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        has_weights = has_weights || probe_has_entry(in, weights[i]);
+    return has_weights && probe_has_entry(in, "generation_config.json") &&
+           !probe_has_entry(in, "config.json") && !probe_has_entry(in, "adapter_config.json");
+}
+
+static void warn_settings(const probe_input *in, const logger *log)
+{
+    if (lacks_config(in))
+        log_warn(log, FSDPCK_FINDING_CONFIG_LOST, "",
+                 "'%s' has the weights and the generation_config.json of a model, but no "
+                 "config.json",
+                 in->path);
+    if (probe_has_entry(in, "config_sentence_transformers.json") &&
+        !probe_has_entry(in, "modules.json"))
+        log_warn(log, FSDPCK_FINDING_CONFIG_LOST, "",
+                 "'%s' has config_sentence_transformers.json, but no modules.json: "
+                 "sentence-transformers then takes the mean of all tokens, and no further module",
+                 in->path);
+}
+
 void lost_components_warn(const probe_input *around, const logger *log)
 {
     warn_missing(around, "model_index.json", read_model_index, log);
     warn_missing(around, "modules.json", read_modules, log);
     warn_missing(around, "router_config.json", read_router, log);
     warn_without_weights(around, log);
+    warn_settings(around, log);
 }

@@ -9,21 +9,13 @@
 #include "open/checkpoint.h"
 #include "open/lost_beside.h"
 #include "open/model_config.h"
+#include "open/search_state.h"
 #include "open/state_files.h"
+#include "open/step_numbers.h"
 #include "open/weights_names.h"
 
 /* Of a trainer's state, in messages. */
 #define FILES_NAMED 4u
-
-const char *checkpoint_path_below(const char *path, const char *above)
-{
-    const size_t n =
-        strcmp(above, ".") == 0 && path[0] != '.' && path[0] != '/' ? 0 : strlen(above);
-    if (strncmp(path, above, n) != 0 || (n > 0 && above[n - 1] != '/' && path[n] != '/'))
-        return NULL;
-    path += n;
-    return path + strspn(path, "/");
-}
 
 static bool is_of_part(const fsdpck_checkpoint *c, size_t tensor, checkpoint_part part)
 {
@@ -85,7 +77,21 @@ static bool has_model(const fsdpck_checkpoint *c)
 }
 
 /* Where a model is that is read in a folder inside of the one that was given. */
-typedef enum inner_place { PLACE_NONE, PLACE_PART, PLACE_STEP, PLACE_OTHER } inner_place;
+typedef enum inner_place {
+    PLACE_NONE,
+    PLACE_PART,
+    PLACE_MODEL, /* a part with its own config: the model of the folder around if its sizes are the same */
+    PLACE_STEP,
+    PLACE_OTHER
+} inner_place;
+
+/* A folder with the name of a part. Averages and critics with their own config are beside a model that has its own. */
+static inner_place find_part(const fsdpck_checkpoint *c, const char *name)
+{
+    const bool has_own = c->probe.is_folder && (probe_has_entry(&c->probe, "config.json") ||
+                                                probe_has_entry(&c->probe, "adapter_config.json"));
+    return !has_own ? PLACE_PART : search_is_part_beside_model(name) ? PLACE_OTHER : PLACE_MODEL;
+}
 
 /* Sharded formats are what a trainer writes below the folder with config.json; so are folders with names of parts. */
 static inner_place find_inner(const fsdpck_checkpoint *c)
@@ -99,14 +105,15 @@ static inner_place find_inner(const fsdpck_checkpoint *c)
         return PLACE_NONE;
     memcpy(first, inside, n);
     first[n] = '\0';
-    return search_is_part_name(first)     ? PLACE_PART
+    return search_is_part_name(first)     ? find_part(c, first)
            : nested_folder_is_step(first) ? PLACE_STEP
                                           : PLACE_OTHER;
 }
 
 static bool is_elsewhere(const fsdpck_checkpoint *c)
 {
-    return find_inner(c) == PLACE_OTHER;
+    const inner_place where = find_inner(c);
+    return where == PLACE_OTHER || where == PLACE_MODEL;
 }
 
 static fsdpck_status fail_lost(const fsdpck_checkpoint *c, const char *given, const char *what,
@@ -321,6 +328,7 @@ void checkpoint_warn_lost(const fsdpck_checkpoint *c)
                  "'%s' has files of the optimizer%s, but none of the model", c->path,
                  third ? " and of further state" : "");
     lost_beside_warn(c, has_adapter_file(c));
+    step_numbers_warn_mixed(c);
 }
 
 bool search_has_state_only(const search_result *found)

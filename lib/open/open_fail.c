@@ -26,6 +26,15 @@ static bool looks_like_model(const probe_input *in)
            memcmp(in->head + at, key, sizeof key - 1) == 0;
 }
 
+/* Of a model or of its tokenizer, as transformers writes them beside the weights; or the cache of the Hub for a model. */
+static bool has_settings(const probe_input *in)
+{
+    return in->is_folder &&
+           (probe_has_entry(in, "config.json") || probe_has_entry(in, "generation_config.json") ||
+            probe_has_entry(in, "tokenizer_config.json") ||
+            (probe_has_entry(in, "refs") && probe_has_entry(in, "snapshots")));
+}
+
 fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
                                       const char *near_miss, fsdpck_error *err)
 {
@@ -51,6 +60,12 @@ fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
     else if (is_model)
         error_next(err, "give it as --model FILE together with the checkpoint; fsdpck layout shows "
                         "its contents");
+    else if (in->is_folder && probe_has_entry(in, "adapter_config.json"))
+        error_next(err, "the folder has the config of an adapter: copy its weights "
+                        "('adapter_model.safetensors') from where they were saved");
+    else if (has_settings(in))
+        error_next(err, "if the folder is that of a model, copy its weights, such as "
+                        "'model.safetensors', from where they were saved, or download them");
     else
         error_next(err, "%s", format_foreign_next(in));
     return st;

@@ -12,12 +12,7 @@
 #include "open/checkpoint.h"
 #include "open/state_files.h"
 #include "open/step_manifest.h"
-
-/* Keys of the trainer's step, the most reliable first. */
-static const char *const step_keys[] = {
-    "global_step",       "step",      "train_state.step",        "train_state.global_step",
-    "state.global_step", "iteration", "extra_state.global_step", "trainer.global_step",
-    "global_steps"};
+#include "open/step_numbers.h"
 
 static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, const char *name)
 {
@@ -35,49 +30,12 @@ static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, con
         c->steps[c->steps_count++] = (recorded_step){step, from};
 }
 
-int64_t checkpoint_number_in(const fsdpck_checkpoint *c, uint64_t tensor)
-{
-    const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
-    const dtype_info *d = dtype_get((dtype)t->dtype);
-    uint8_t bytes[8];
-    place where = {0};
-    if (catalogue_tensor_nelems(&c->cat, tensor) != 1 || t->nchunks == 0 ||
-        catalogue_chunk(&c->cat, t->first_chunk)->place == LOCATION_EMPTY ||
-        d->itemsize_bytes > 8 ||
-        c->src.locate(c->src.ctx, t->first_chunk, &where, NULL) != FSDPCK_OK || where.stream ||
-        where.swap || where.neg || where.add != 0 ||
-        c->src.read_at(c->src.ctx, where.file, where.offset_bytes, bytes, d->itemsize_bytes,
-                       NULL) != FSDPCK_OK)
-        return -1;
-    float f;
-    int32_t i;
-    int64_t l;
-    switch (t->dtype) {
-    case DTYPE_FLOAT32:
-        memcpy(&f, bytes, sizeof f);
-        return f >= 0 && f < 1e15f && f == (float)(int64_t)f ? (int64_t)f : -1;
-    case DTYPE_INT32:
-        memcpy(&i, bytes, sizeof i);
-        return i;
-    case DTYPE_INT64:
-        memcpy(&l, bytes, sizeof l);
-        return l;
-    default:
-        return -1;
-    }
-}
-
-static bool is_step_key(const char *name, size_t nbytes)
-{
-    return TEXT_IS_IN(name, nbytes, step_keys);
-}
-
 static void add_objects(fsdpck_checkpoint *c)
 {
     for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++) {
         const uint32_t name = catalogue_object(&c->cat, i)->name;
         int64_t step = -1;
-        if (!is_step_key(catalogue_name(&c->cat, name), catalogue_name_nbytes(&c->cat, name)))
+        if (!step_is_key(catalogue_name(&c->cat, name), catalogue_name_nbytes(&c->cat, name)))
             continue;
         if (!catalogue_object(&c->cat, i)->loaded &&
             checkpoint_load_object(c, i, NULL) != FSDPCK_OK)
@@ -96,12 +54,10 @@ static void add_tensors(fsdpck_checkpoint *c)
         const uint32_t id = catalogue_tensor(&c->cat, i)->name;
         const char *name = catalogue_name(&c->cat, id);
         const size_t nbytes = catalogue_name_nbytes(&c->cat, id);
-        const bool of_optimizer = c->parts.tensor_part[i] == FSDPCK_PART_OPTIMIZER &&
-                                  text_ends_with(name, nbytes, ".step");
-        if (is_step_key(name, nbytes)) {
-            add_step(c, checkpoint_number_in(c, i), "tensor '", name);
-        } else if (of_optimizer && !has_optimizer) {
-            const int64_t step = checkpoint_number_in(c, i);
+        if (step_is_key(name, nbytes)) {
+            add_step(c, step_number_of(c, i), "tensor '", name);
+        } else if (!has_optimizer && step_is_of_optimizer(c, i)) {
+            const int64_t step = step_number_of(c, i);
             has_optimizer = step >= 0;
             add_step(c, step, "optimizer state '", name);
         }
@@ -156,7 +112,7 @@ int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c)
     for (uint64_t i = 0, reads = 0; i < c->parts.tensor_count && reads < READS_MAX; i++) {
         if (!is_optimizer_step(c, catalogue_tensor(&c->cat, i)->name, c->parts.tensor_part[i]))
             continue;
-        const int64_t number = checkpoint_number_in(c, i);
+        const int64_t number = step_number_of(c, i);
         most = number > most ? number : most;
         reads++;
     }
@@ -269,16 +225,17 @@ static int64_t step_of_trainer(fsdpck_checkpoint *c, const char *name, const ste
     return -1;
 }
 
-/* Of an object or a tensor with one of step_keys; -1: none. *key: a constant. */
+/* Of an object or a tensor with one of the keys; -1: none. *key: a constant. */
 static int64_t step_of_state(fsdpck_checkpoint *c, const char **key)
 {
-    for (size_t i = 0; i < sizeof step_keys / sizeof *step_keys; i++) {
-        const uint32_t object = find_object(c, step_keys[i]);
-        const uint32_t tensor = catalogue_find(&c->cat, step_keys[i], strlen(step_keys[i]));
+    for (size_t i = 0; step_key_at(i) != NULL; i++) {
+        const char *name = step_key_at(i);
+        const uint32_t object = find_object(c, name);
+        const uint32_t tensor = catalogue_find(&c->cat, name, strlen(name));
         const int64_t step = object != CAT_NONE   ? int_object(c, object)
-                             : tensor != CAT_NONE ? checkpoint_number_in(c, tensor)
+                             : tensor != CAT_NONE ? step_number_of(c, tensor)
                                                   : -1;
-        *key = step_keys[i];
+        *key = name;
         if (step >= 0)
             return step;
     }

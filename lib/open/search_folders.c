@@ -28,6 +28,16 @@ char *folder_path_join(const char *folder_path, const char *name)
     return joined;
 }
 
+const char *checkpoint_path_below(const char *path, const char *above)
+{
+    const size_t n =
+        strcmp(above, ".") == 0 && path[0] != '.' && path[0] != '/' ? 0 : strlen(above);
+    if (strncmp(path, above, n) != 0 || (n > 0 && above[n - 1] != '/' && path[n] != '/'))
+        return NULL;
+    path += n;
+    return path + strspn(path, "/");
+}
+
 size_t weights_stem_nbytes(const char *name)
 {
     static const char *const suffixes[] = {".safetensors", ".pt",   ".pth",     ".bin",   ".ckpt",
@@ -103,6 +113,11 @@ bool search_is_part_name(const char *name)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         is_other = is_other || is_numbered(name, others[i]);
     return is_other || is_trainer_part(name);
+}
+
+bool search_is_part_beside_model(const char *name)
+{
+    return is_numbered(name, "ema") || strcmp(name, "critic") == 0;
 }
 
 /* Models beside each other, as trainers of reinforcement learning, of diffusers and of several models name them. */

@@ -17,8 +17,6 @@ bool state_file_is_read(const fsdpck_checkpoint *c, const probe_input *in, const
 /* Opens such a file, without a message. */
 fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
                               fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* recorded_steps.c: the element of a tensor that has only one; -1: none, or no number of steps. */
-int64_t checkpoint_number_in(const fsdpck_checkpoint *c, uint64_t tensor);
 /* How often a scheduler of the learning rate made a step; -1: unknown, or one of ReduceLROnPlateau, which
  * counts evaluations. */
 int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c);

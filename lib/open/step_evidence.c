@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "open/state_files.h"
+#include "open/step_numbers.h"
 #include "state/step_files.h"
 
 /* How a trainer counts its steps. */
@@ -192,7 +193,7 @@ typedef struct step_sample {
 static bool read_step(void *ctx, uint64_t tensor, double *step)
 {
     step_sample *s = ctx;
-    const int64_t number = s->count++ % s->every == 0 ? checkpoint_number_in(s->c, tensor) : -1;
+    const int64_t number = s->count++ % s->every == 0 ? step_number_of(s->c, tensor) : -1;
     *step = (double)number;
     return number >= 0;
 }

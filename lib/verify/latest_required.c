@@ -1,5 +1,6 @@
 #include "verify/latest_required.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -156,20 +157,56 @@ static bool is_step_name(const char *path)
     return n > 0 && name[n + strspn(name + n, "/")] == '\0';
 }
 
-/* training_args.bin, optimizer.pt, scheduler.pt and, after them, trainer_state.json, which resuming reads. A model that was
- * exported at the end of the training has only the first, under another name than that of a step. */
+static bool has_entry_from(const probe_input *in, const char *first)
+{
+    bool has = false;
+    for (size_t i = 0; !has && i < in->entry_count; i++)
+        has = text_begins(in->entries[i], first);
+    return has;
+}
+
+/* training_args.bin, optimizer.pt, scheduler.pt, rng_state.pth and, after them, trainer_state.json, which resuming reads. The
+ * first is not written beside shards of FSDP; accelerate alone has other names for state. A model that was exported at the
+ * end of the training has only the first, under another name than that of a step. */
+static bool is_of_trainer(const probe_input *in)
+{
+    const bool is_step = is_step_name(in->path),
+               has_scheduler = probe_has_entry(in, "scheduler.pt");
+    if (!in->is_folder)
+        return false;
+    if (probe_has_entry(in, "training_args.bin"))
+        return is_step || has_scheduler || probe_has_entry(in, "optimizer.pt");
+    return is_step && has_scheduler && has_entry_from(in, "rng_state") &&
+           has_entry_from(in, "pytorch_model_fsdp");
+}
+
 static fsdpck_status check_trainer(const probe_input *in, fsdpck_error *err)
 {
     static const char last[] = "trainer_state.json";
-    if (!in->is_folder || probe_has_entry(in, last) || !probe_has_entry(in, "training_args.bin") ||
-        (!probe_has_entry(in, "optimizer.pt") && !probe_has_entry(in, "scheduler.pt") &&
-         !is_step_name(in->path)))
+    if (!is_of_trainer(in) || probe_has_entry(in, last))
         return FSDPCK_OK;
     return FAIL_WITH(
         err, BADINPUT, SAVE_INCOMPLETE, ("step of transformers lacks '%s'", last), (path, in->path),
         (expected, "'%s', which is written last; the step is not loaded without it", last),
         (next, "use an older checkpoint, or copy the file from where it was written; to "
                "accept a step without it, give latest --allow-missing-state"));
+}
+
+/* The step is the folder around a file or folder of the weights alone, such as pytorch_model_fsdp.bin. */
+static fsdpck_status check_trainer_around(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    const char *name = text_file_name(c->probe.path);
+    probe_input around;
+    if (c->entered_from == NULL || name - c->probe.path < 2)
+        return FSDPCK_OK;
+    char *path = strndup(c->probe.path, (size_t)(name - c->probe.path) - 1);
+    const bool is_open = path != NULL && probe_gather(path, &around, NULL) == FSDPCK_OK;
+    free(path);
+    if (!is_open)
+        return FSDPCK_OK;
+    const fsdpck_status st = check_trainer(&around, err);
+    probe_release(&around);
+    return st;
 }
 
 /* ---- PEFT ---- */
@@ -203,6 +240,7 @@ fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *e
     RETURN_IF(check_common(c, err));
     RETURN_IF(latest_required_check_adapter(&c->probe, err));
     RETURN_IF(check_trainer(&c->probe, err));
+    RETURN_IF(check_trainer_around(c, err));
     RETURN_IF(check_veomni(&c->probe, err));
     if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
         return FSDPCK_OK;

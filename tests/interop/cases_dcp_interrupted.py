@@ -22,6 +22,17 @@ def save_twice(folder):
         dcp.save({"w": made}, checkpoint_id=os.path.join(folder, name))
 
 
+def save_alone_twice(folder):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (2,))
+    for name, fill in (("alone/step-1", 1.), ("alone-new", 2.)):
+        made = distribute_tensor(torch.full((ROWS, 3), fill), mesh, [Shard(0)])
+        state = {"model": {"w": made}, "optim": {"state": {"w": {"step": torch.tensor(fill)}}}}
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(os.path.join(folder, name)), use_collectives=False)
+
+
 def save_few_rows(folder):
     import torch.distributed.checkpoint as dcp
     from torch.distributed.device_mesh import init_device_mesh
@@ -59,6 +70,24 @@ def case_dcp_interrupted_over_older(setting):
     check("DCP-NEWER" in said_of(setting, step), "verify does not warn")
     done = setting.run("latest", setting.path("run"))
     check("DCP-NEWER" in done.stderr and done.stdout.strip() == step, "latest: " + done.stdout + done.stderr)
+
+
+@case(first=(2, 9))
+def case_dcp_interrupted_without_collectives(setting):
+    """Each rank writes its own metadata: those of rank 1 are of the newer save, which torch does not tell from the other."""
+    run_ranks(2, save_alone_twice, setting.folder)
+    step = setting.path("alone/step-1")
+    check("RANK-MIXED" not in said_of(setting, step) and "DCP-NEWER" not in said_of(setting, step), "a whole save is mixed")
+    for name in ("__1_0.distcp", "__1.metadata"):
+        shutil.copyfile(setting.path("alone-new/" + name), os.path.join(step, name))
+    check("RANK-MIXED" in said_of(setting, step), "verify does not warn")
+    done, _ = setting.consolidate(step, "alone.safetensors", "--part", "model", "--force")
+    check("RANK-MIXED" in done.stderr, "consolidate does not warn: " + done.stderr)
+    for name in ("__0_0.distcp", "__0.metadata"):
+        file = os.path.join(step, name)
+        date = os.stat(file).st_mtime - 1800
+        os.utime(file, (date, date))
+    check("DCP-NEWER" in said_of(setting, step), "verify does not warn of the times")
 
 
 @case(first=(2, 6))
