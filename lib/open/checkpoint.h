@@ -11,7 +11,7 @@
  *     inner_load.c        tensors inside objects
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
- *     rekey_adapter.c     optimizer keys: numbers, names or flattened
+ *     rekey_adapter.c     optimizer keys: numbers, names or flattened (parameters: rekey_candidates.c)
  *     derived_checkpoint.c a checkpoint made of the model part of another
  *     dequantized_checkpoint.c quantized weights as bfloat16
  *     averaged_checkpoint.c the average of several checkpoints
