@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "check/check_internal.h"
 #include "plan/coverage.h"
+#include "state/same_files.h"
 #include "state/sort.h"
 
 /* Headers read by one job. */
@@ -252,6 +253,27 @@ static bool is_checked_elsewhere(void *ctx, uint32_t file, uint64_t offset_bytes
 }
 
 /* All checks without the bytes. */
+static file_record record_at(const void *ctx, uint64_t index)
+{
+    const extent *e = VEC_AT(&((const check *)ctx)->extents, const extent, index);
+    return (file_record){.offset_bytes = e->offset_bytes,
+                         .nbytes = e->nbytes,
+                         .chunk = e->chunk,
+                         .at_bytes = e->at_bytes,
+                         .file = e->file,
+                         .crc32 = e->crc32,
+                         .has_crc = e->has_crc && !e->stream};
+}
+
+static void report_same(void *ctx, const file_record *a, const file_record *b, uint64_t count)
+{
+    check *c = ctx;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    same_files_describe(c->r->cat, a, count, &what);
+    check_add_path(c, b->file, &what);
+    findings_report(c->found, &what);
+}
+
 static fsdpck_status check_metadata(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
@@ -263,7 +285,14 @@ static fsdpck_status check_metadata(check *c, fsdpck_error *err)
     RETURN_IF(pool_run(r->nthreads > 0 ? r->nthreads : 1, catalogue_tensor_count(r->cat),
                        check_tensor, c, r->cancel, err));
     RETURN_IF(locate_all(c, err));
-    return check_same_files(c, err);
+    const same_files same = {.cat = r->cat,
+                             .source = r->source,
+                             .metadata = r->metadata,
+                             .count = c->extents.count,
+                             .record_at = record_at,
+                             .report = report_same,
+                             .ctx = c};
+    return same_files_find(&same, err);
 }
 
 /* By one process, as it is little work. */

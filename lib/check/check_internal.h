@@ -8,7 +8,6 @@
  *     check_numbers.c     findings about the numbers of a tensor
  *     check_steps.c       steps of the optimizer, by parameter and by file
  *     check_confusable.c  names that look the same
- *     check_same_files.c  files with equal records
  *     check_merge.c       merges the results of several processes
  */
 #ifndef FSDPCK_CHECK_CHECK_INTERNAL_H
@@ -139,8 +138,6 @@ void check_steps(check *c);
 
 /* KEY-CONFUSABLE: names that look the same. */
 fsdpck_status check_confusable(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After extents are merged: FILE-SAME. */
-fsdpck_status check_same_files(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Makes room for the counts of exponents from EXPONENT_MIN + first on, and adds `counts`. */
 fsdpck_status statistics_add_counts(check_statistics *t, uint32_t first, uint32_t n,

@@ -1,7 +1,6 @@
 #include "compare/diff_metadata.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/text.h"
 
@@ -39,25 +38,15 @@ static void put_text(text_buf *out, const cat_metadata *m, uint32_t key)
     text_printf(out, "'%s%s'", shown, is_long ? "..." : "");
 }
 
-static bool is_equal(const texts *t, uint32_t a, uint32_t b)
-{
-    size_t a_nbytes, b_nbytes;
-    if (a == STRTAB_NONE || b == STRTAB_NONE)
-        return false;
-    const char *of_a = cat_metadata_text(t->of_a, a, &a_nbytes);
-    const char *of_b = cat_metadata_text(t->of_b, b, &b_nbytes);
-    if (of_a == NULL || of_b == NULL)
-        return of_a == of_b;
-    return a_nbytes == b_nbytes && memcmp(of_a, of_b, a_nbytes) == 0;
-}
-
 static void compare_key(texts *t, const char *key, size_t nbytes)
 {
     char name[64];
     const uint32_t a = find_key(t->of_a, key, nbytes), b = find_key(t->of_b, key, nbytes);
     const bool is_tie = (a != STRTAB_NONE && cat_metadata_is_tie(t->of_a, a)) ||
                         (b != STRTAB_NONE && cat_metadata_is_tie(t->of_b, b));
-    if (is_by_program(key, nbytes) || is_tie || is_equal(t, a, b))
+    const bool is_same =
+        a != STRTAB_NONE && b != STRTAB_NONE && cat_metadata_is_same(t->of_a, a, t->of_b, b);
+    if (is_by_program(key, nbytes) || is_tie || is_same)
         return;
     if (t->differing++ >= NAMED_MOST)
         return;

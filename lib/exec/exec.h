@@ -111,6 +111,12 @@ struct exec_stats {
 fsdpck_status exec_resolve(const exec_request *r, struct exec **x,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Files whose located chunks have the data of another file's, as a check reports them (FILE-SAME). Not for sources on the
+ * ranks' own disks. */
+typedef void (*exec_same_fn)(void *ctx, const fsdpck_error *what);
+fsdpck_status exec_find_same_files(const struct exec *x, exec_same_fn fn, void *ctx,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Collective in a group, before exec_run: distributes the items over the ranks that `takes` work.
  * If the source is on the ranks' own disks, an item goes to the rank with most of its bytes. */
 fsdpck_status exec_assign_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;

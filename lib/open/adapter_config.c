@@ -285,9 +285,10 @@ static fsdpck_status read_config_of(const fsdpck_checkpoint *c, const char *name
  * `__metadata__`; the latter puts the component in front of each key, as "unet.lora_alpha". */
 static const char header_key[] = "lora_adapter_metadata";
 
-/* Whether the keys of an object have a component in front, and all the same. */
+/* Whether the keys of an object have a component in front, and all the same. `names` gets those that differ from the one
+ * before: the keys of a component are neighbours. */
 static fsdpck_status read_component(const char *text, size_t nbytes, char *component, size_t room,
-                                    bool *several, fsdpck_error *err)
+                                    text_buf *names, bool *several, fsdpck_error *err)
 {
     json_reader r;
     json_token t;
@@ -300,11 +301,13 @@ static fsdpck_status read_component(const char *text, size_t nbytes, char *compo
            t.kind != JSON_OBJECT_END) {
         const char *dot = memchr(t.text, '.', t.nbytes);
         const size_t n = dot == NULL ? 0 : (size_t)(dot - t.text) + 1;
-        if (n < room && first) {
+        const bool differs = n != strlen(component) || memcmp(t.text, component, n) != 0;
+        *several = *several || (differs && !first);
+        if (n < room && n > 0 && differs) {
+            text_printf(names, "%s'%.*s'", names->nbytes > 0 ? ", " : "", (int)n - 1, t.text);
             memcpy(component, t.text, n);
             component[n] = '\0';
         }
-        *several = *several || n != strlen(component) || memcmp(t.text, component, n) != 0;
         first = false;
         st = json_next(&r, &t, err);
         if (st == FSDPCK_OK)
@@ -334,7 +337,7 @@ static fsdpck_status copy_without(const char *text, size_t nbytes, size_t skippe
     return st == FSDPCK_OK ? text_check(out, err) : st;
 }
 
-/* Configs of several components are left out: no model is all of them. */
+/* Configs of several components are only named: no model is all of them. */
 static fsdpck_status read_header(const fsdpck_checkpoint *c, adapter_source *found,
                                  fsdpck_error *err)
 {
@@ -344,11 +347,15 @@ static fsdpck_status read_header(const fsdpck_checkpoint *c, adapter_source *fou
     size_t nbytes = 0;
     const char *text = key == STRTAB_NONE ? NULL : cat_metadata_text(m, key, &nbytes);
     char component[64];
-    text_buf out = {0};
+    text_buf out = {0}, names = {.limit_bytes = sizeof found->components - 1};
     bool several;
     if (text == NULL)
         return FSDPCK_OK;
-    fsdpck_status st = read_component(text, nbytes, component, sizeof component, &several, err);
+    fsdpck_status st =
+        read_component(text, nbytes, component, sizeof component, &names, &several, err);
+    if (st == FSDPCK_OK && several && names.text != NULL)
+        memcpy(found->components, names.text, names.nbytes);
+    text_release(&names);
     if (st == FSDPCK_OK && several)
         return FSDPCK_OK;
     if (st == FSDPCK_OK)

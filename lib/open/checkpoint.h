@@ -11,7 +11,7 @@
  *     inner_load.c        tensors inside objects
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
- *     rekey_adapter.c     optimizer keys: numbers, names or flattened
+ *     rekey_adapter.c     optimizer keys: numbers, names or flattened (parameters: rekey_candidates.c)
  *     derived_checkpoint.c a checkpoint made of the model part of another
  *     dequantized_checkpoint.c quantized weights as bfloat16
  *     averaged_checkpoint.c the average of several checkpoints
@@ -395,7 +395,7 @@ typedef struct adapter_source {
     char *text; /* adapter_config.json with the values of options; NULL: to be made from `facts` */
     size_t nbytes;
     lora_facts facts;
-    char task_type[64]; /* of facts.task_type, from lora_train_meta.json */
+    char task_type[64], components[128]; /* facts.task_type, of lora_train_meta.json; of a header with several configs */
 } adapter_source;
 /* name: the adapter, NULL for the only one; is_one_of: the checkpoint has several, and a file beside
  * it is that of `default`. options: NULL to search only the folders of the checkpoint. */

@@ -29,8 +29,17 @@ void merge_inputs_release(merge_inputs *a)
 
 /* --- the config --- */
 
-static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, bool several, fsdpck_error *err)
+static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, const adapter_source *from,
+                                    bool several, fsdpck_error *err)
 {
+    if (from->components[0] != '\0')
+        return FAIL_WITH(
+            err, BADINPUT, LORA_CONFIG,
+            ("the header of the adapter has configs of several components, and one is merged at a "
+             "time"),
+            (path, of->path), (found, "%s", from->components),
+            (next, "write one of them: consolidate --keys 'COMPONENT.*' --strip-prefix COMPONENT.; "
+                   "then merge that file with its values: --adapter-config FILE, or --lora-alpha"));
     if (several)
         return FAIL_WITH(err, BADINPUT, LORA_CONFIG,
                          ("the adapter has no adapter_config.json, and its tensors do not contain "
@@ -47,9 +56,11 @@ static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, bool several, f
 }
 
 /* From the tensors of the adapter `name` (NULL: the only one), and what else is known. */
-static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const lora_facts *facts,
-                                 bool several, text_buf *text, fsdpck_error *err)
+static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name,
+                                 const adapter_source *from, bool several, text_buf *text,
+                                 fsdpck_error *err)
 {
+    const lora_facts *facts = &from->facts;
     lora_set set;
     fsdpck_status st = checkpoint_find_adapters(of, &set, err);
     if (st == FSDPCK_OK)
@@ -58,7 +69,7 @@ static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const 
     /* Making the list reports adapters that are missing. */
     const bool is_there = adapter < lora_adapter_count(&set);
     if (st == FSDPCK_OK && is_there && !facts->has_alpha)
-        st = fail_no_config(of, several, err);
+        st = fail_no_config(of, from, several, err);
     else if (st == FSDPCK_OK && is_there)
         st = lora_config_make(&set, &of->cat, adapter, facts, text, err);
     else if (st == FSDPCK_OK)
@@ -88,7 +99,7 @@ fsdpck_status merge_read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, con
     if (st == FSDPCK_OK)
         st = adapter_source_find(of, name, several, options, &from, err);
     if (st == FSDPCK_OK && from.text == NULL)
-        st = make_config(of, name, &from.facts, m->adapter_count > 1, &text, err);
+        st = make_config(of, name, &from, m->adapter_count > 1, &text, err);
     if (st == FSDPCK_OK)
         st = lora_config_read(from.text != NULL ? from.text : text.text,
                               from.text != NULL ? from.nbytes : text.nbytes, &c->metadata, config,

@@ -6,6 +6,7 @@
 #include "base/platform.h"
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
+#include "open/adapter_files.h"
 #include "open/checkpoint.h"
 #include "open/damaged.h"
 #include "open/foreign_folders.h"
@@ -351,7 +352,12 @@ static fsdpck_status open_adapters(fsdpck_context *ctx, const fsdpck_merge_optio
     for (size_t i = 0; i < m->adapter_count; i++) {
         if (merge_adapter_is_self(m->adapters[i], &name))
             continue;
-        RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
+        char *weights;
+        RETURN_IF(adapter_files_choose(m->adapters[i], &weights, err));
+        const fsdpck_status st =
+            fsdpck_open(ctx, weights != NULL ? weights : m->adapters[i], &o, &beside[i], err);
+        free(weights);
+        RETURN_IF(st);
     }
     return FSDPCK_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "model/fqn.h"
 #include "open/checkpoint.h"
+#include "open/rekey_candidates.h"
 #include "open/rekey_flat.h"
 #include "statedict/rekey.h"
 
@@ -49,151 +50,6 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
 
 /* --- those of the model part --- */
 
-/* torch's batch norm counts its batches beside them. */
-static bool has_counter(const catalogue *c, const char *name, size_t module_nbytes)
-{
-    text_buf counter = {.limit_bytes = UINT32_MAX};
-    text_append(&counter, name, module_nbytes);
-    text_puts(&counter, "num_batches_tracked");
-    const uint32_t k =
-        counter.failed ? CAT_NONE : catalogue_find((catalogue *)c, counter.text, counter.nbytes);
-    text_release(&counter);
-    return k != CAT_NONE && catalogue_tensor(c, k)->ndim == 0 &&
-           dtype_get((dtype)catalogue_tensor(c, k)->dtype)->kind != DTYPE_IS_FLOAT;
-}
-
-/* Whether a module has the buffers of torch's batch norm: running_mean and running_var, vectors of
- * one shape, and its counter. Names alone may be those of parameters. */
-static bool is_norm_buffer(const catalogue *c, const cat_tensor *t)
-{
-    static const char *const buffers[] = {"running_mean", "running_var"};
-    const char *name = catalogue_name(c, t->name);
-    const size_t nbytes = catalogue_name_nbytes(c, t->name);
-    bool found = false;
-    for (size_t i = 0; !found && t->ndim == 1 && i < 2; i++) {
-        const size_t n = strlen(buffers[i]);
-        if (nbytes < n || memcmp(name + nbytes - n, buffers[i], n) != 0 ||
-            (nbytes > n && name[nbytes - n - 1] != '.'))
-            continue;
-        text_buf other = {.limit_bytes = UINT32_MAX};
-        text_append(&other, name, nbytes - n);
-        text_puts(&other, buffers[1 - i]);
-        const uint32_t k =
-            other.failed ? CAT_NONE : catalogue_find((catalogue *)c, other.text, other.nbytes);
-        text_release(&other);
-        if (k == CAT_NONE || !has_counter(c, name, nbytes - n))
-            return false;
-        const cat_tensor *o = catalogue_tensor(c, k);
-        found =
-            o->ndim == 1 && o->dtype == t->dtype &&
-            *catalogue_shape(c, k) == *catalogue_shape(c, (uint64_t)(t - catalogue_tensor(c, 0)));
-    }
-    return found;
-}
-
-/* Integer tensors get no gradients. */
-static bool is_trainable(const catalogue *c, const cat_tensor *t)
-{
-    const unsigned kind = dtype_get((dtype)t->dtype)->kind;
-    return !(t->flags & (CAT_TENSOR_STORAGE | CAT_TENSOR_OF_RANK)) &&
-           (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX) && !is_norm_buffer(c, t);
-}
-
-/* A tensor inside an object of a class: its number there is no name. */
-static bool is_nameless(const cat_tensor *t)
-{
-    return (t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED);
-}
-
-typedef struct candidate {
-    uint32_t saved_at, tensor;
-    uint32_t alias;
-    uint64_t offset_bytes;
-    bool outside;     /* beside the model part */
-    bool tied;        /* to one before it */
-    uint32_t tied_to; /* its tensor */
-} candidate;
-
-static int compare_saved(const void *left, const void *right)
-{
-    const candidate *a = left, *b = right;
-    if (a->outside != b->outside)
-        return a->outside ? 1 : -1;
-    ORDER_BY(a->saved_at, b->saved_at);
-    return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
-}
-
-static int compare_alias(const void *left, const void *right)
-{
-    const candidate *a = left, *b = right;
-    ORDER_BY(a->alias, b->alias);
-    ORDER_BY(a->offset_bytes, b->offset_bytes);
-    return compare_saved(left, right);
-}
-
-/* Whether two tensors of one shape at one offset have the same strides: not one transposed. */
-static fsdpck_status same_strides(const fsdpck_checkpoint *c, const cat_tensor *a,
-                                  const cat_tensor *b, uint32_t tensor, bool *same,
-                                  fsdpck_error *err)
-{
-    const uint64_t *shape = catalogue_shape(&c->cat, tensor);
-    place x, y;
-    RETURN_IF(c->src.locate(c->src.ctx, a->first_chunk, &x, err));
-    RETURN_IF(c->src.locate(c->src.ctx, b->first_chunk, &y, err));
-    *same = x.rows == y.rows;
-    for (unsigned i = 0; *same && !x.rows && i < a->ndim; i++)
-        *same = shape[i] < 2 || x.strides[i] == y.strides[i];
-    return FSDPCK_OK;
-}
-
-/* Marks tensors with the same elements as an earlier one. */
-static fsdpck_status find_ties(const fsdpck_checkpoint *from, candidate *all, size_t count,
-                               fsdpck_error *err)
-{
-    const catalogue *c = &from->cat;
-    if (count > 1)
-        qsort(all, count, sizeof *all, compare_alias);
-    for (size_t i = 1; i < count; i++) {
-        const cat_tensor *t = catalogue_tensor(c, all[i].tensor);
-        const cat_tensor *before = catalogue_tensor(c, all[i - 1].tensor);
-        all[i].tied = all[i].alias != CAT_NONE && all[i].alias == all[i - 1].alias &&
-                      all[i].offset_bytes == all[i - 1].offset_bytes && t->dtype == before->dtype &&
-                      shape_equal(catalogue_shape(c, all[i].tensor), t->ndim,
-                                  catalogue_shape(c, all[i - 1].tensor), before->ndim);
-        if (all[i].tied)
-            RETURN_IF(same_strides(from, t, before, all[i].tensor, &all[i].tied, err));
-        all[i].tied_to = all[i - 1].tied ? all[i - 1].tied_to : all[i - 1].tensor;
-    }
-    if (count > 1)
-        qsort(all, count, sizeof *all, compare_saved);
-    return FSDPCK_OK;
-}
-
-static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
-                                     vec *all, fsdpck_error *err)
-{
-    for (uint32_t i = 0; i < parts->tensor_count; i++) {
-        const cat_tensor *t = catalogue_tensor(&c->cat, i);
-        if (parts->tensor_part[i] == PART_OPTIMIZER || !is_trainable(&c->cat, t))
-            continue;
-        candidate *made = vec_push(all, err);
-        if (made == NULL)
-            return FSDPCK_LIMIT;
-        *made = (candidate){.saved_at = t->saved_at,
-                            .tensor = i,
-                            .alias = t->alias,
-                            .outside = parts->tensor_part[i] != PART_MODEL || is_nameless(t)};
-        if (t->alias == CAT_NONE || t->nchunks != 1 || catalogue_tensor_nelems(&c->cat, i) == 0) {
-            made->alias = CAT_NONE;
-            continue;
-        }
-        place where;
-        RETURN_IF(c->src.locate(c->src.ctx, t->first_chunk, &where, err));
-        made->offset_bytes = where.offset_bytes;
-    }
-    return find_ties(c, all->items, all->count, err);
-}
-
 /* Bytes of its name before that of the parameter: in the model the outer key, else none. */
 static size_t outer_nbytes_of(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
                               const candidate *k)
@@ -218,29 +74,6 @@ static fsdpck_status clean_name_of(const fsdpck_checkpoint *c, const checkpoint_
     return text_check(clean, err);
 }
 
-/* Whether it is a copy of model tensors under a different key (averaged weights). */
-static bool is_copy(const fsdpck_checkpoint *c, const checkpoint_parts *parts, const candidate *k,
-                    const strtab *names, const vec *param_of_name, const vec *params)
-{
-    const cat_tensor *t = catalogue_tensor(&c->cat, k->tensor);
-    const size_t count = value_count(&c->cat.pool, t->path);
-    text_buf clean = {0};
-    size_t nbytes = 0;
-    const value v = count == 0 ? VALUE_OF_NONE : value_item(&c->cat.pool, t->path, count - 1);
-    const char *text = value_text(&c->cat.pool, v, &nbytes);
-    if (text == NULL || value_kind_of(v) != VALUE_STR)
-        return false;
-    fqn_clean(text, nbytes, parts->model_has_ddp, &clean);
-    const uint32_t id =
-        clean.text == NULL ? STRTAB_NONE : strtab_find(names, clean.text, clean.nbytes);
-    text_release(&clean);
-    if (id == STRTAB_NONE)
-        return false;
-    const rekey_param *p =
-        VEC_AT(params, const rekey_param, *VEC_AT(param_of_name, const uint32_t, id));
-    return shape_equal(p->shape, p->ndim, catalogue_shape(&c->cat, k->tensor), t->ndim);
-}
-
 typedef struct params_search {
     const fsdpck_checkpoint *c;
     const checkpoint_parts *parts;
@@ -248,7 +81,81 @@ typedef struct params_search {
     vec ids;           /* uint32_t: by param, in names */
     vec param_of_name; /* uint32_t: param, by id in names */
     vec *params;
+    strtab other; /* keys, with a dot, of tensors that are not all copies of the model's */
 } params_search;
+
+/* The name inside its own dict; NULL if it has none. */
+static const char *inner_name(const catalogue *c, const candidate *k, size_t *nbytes)
+{
+    const value path = catalogue_tensor(c, k->tensor)->path;
+    const size_t count = value_count(&c->pool, path);
+    const value v = count == 0 ? VALUE_OF_NONE : value_item(&c->pool, path, count - 1);
+    *nbytes = 0;
+    return value_kind_of(v) == VALUE_STR ? value_text(&c->pool, v, nbytes) : NULL;
+}
+
+static bool has_shape_of(const catalogue *c, const candidate *k, const uint64_t *shape,
+                         unsigned ndim)
+{
+    return shape_equal(catalogue_shape(c, k->tensor), catalogue_tensor(c, k->tensor)->ndim, shape,
+                       ndim);
+}
+
+/* Whether the model has a tensor of this name and shape: a parameter, or a buffer. */
+static bool is_alike(const params_search *s, const candidate *k, const char *name, size_t nbytes)
+{
+    const catalogue *c = &s->c->cat;
+    text_buf text = {.limit_bytes = UINT32_MAX};
+    fqn_clean(name, nbytes, s->parts->model_has_ddp, &text);
+    const uint32_t id =
+        text.text == NULL ? STRTAB_NONE : strtab_find(s->names, text.text, text.nbytes);
+    const rekey_param *p =
+        id == STRTAB_NONE
+            ? NULL
+            : VEC_AT(s->params, const rekey_param, *VEC_AT(&s->param_of_name, const uint32_t, id));
+    bool is = p != NULL && has_shape_of(c, k, p->shape, p->ndim);
+    if (p == NULL) {
+        text.nbytes = 0;
+        text_puts(&text, s->parts->model_key);
+        text_puts(&text, s->parts->model_depth > 0 ? "." : "");
+        text_append(&text, name, nbytes);
+        const uint32_t at =
+            text.failed ? CAT_NONE : catalogue_find((catalogue *)c, text.text, text.nbytes);
+        is = at != CAT_NONE &&
+             has_shape_of(c, k, catalogue_shape(c, at), catalogue_tensor(c, at)->ndim);
+    }
+    text_release(&text);
+    return is;
+}
+
+static size_t key_nbytes(const catalogue *c, const candidate *k, size_t inner_nbytes)
+{
+    return catalogue_name_nbytes(c, catalogue_tensor(c, k->tensor)->name) - inner_nbytes;
+}
+
+/* A network of its own may have some of the model's names and shapes: its dict is no copy. */
+static fsdpck_status note_other(params_search *s, const candidate *k, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(&s->c->cat, k->tensor);
+    size_t nbytes;
+    uint32_t id;
+    const char *name = inner_name(&s->c->cat, k, &nbytes);
+    if (name == NULL || t->ndim == 0 || is_alike(s, k, name, nbytes))
+        return FSDPCK_OK;
+    return strtab_intern(&s->other, catalogue_name(&s->c->cat, t->name),
+                         key_nbytes(&s->c->cat, k, nbytes), &id, err);
+}
+
+/* Whether it is in a copy of the model under a different key (averaged weights). */
+static bool is_copy(const params_search *s, const candidate *k)
+{
+    const catalogue *c = &s->c->cat;
+    size_t nbytes;
+    const char *name = inner_name(c, k, &nbytes);
+    return name != NULL && is_alike(s, k, name, nbytes) &&
+           strtab_find(&s->other, catalogue_name(c, catalogue_tensor(c, k->tensor)->name),
+                       key_nbytes(c, k, nbytes)) == STRTAB_NONE;
+}
 
 static fsdpck_status note_name(params_search *s, uint32_t param, const char *text, size_t nbytes,
                                fsdpck_error *err)
@@ -297,24 +204,24 @@ static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *c
     if (k->tied && (k->outside || !find_tied(s, k, &tied_to)))
         return FSDPCK_OK;
     RETURN_IF(clean_name_of(s->c, s->parts, k, clean, err));
-    if (clean->nbytes == 0 ||
-        (k->outside && is_copy(s->c, s->parts, k, s->names, &s->param_of_name, s->params)))
+    if (clean->nbytes == 0 || (k->outside && is_copy(s, k)))
         return FSDPCK_OK;
     const uint32_t at = (uint32_t)s->params->count;
     const uint32_t outer_nbytes = (uint32_t)outer_nbytes_of(s->c, s->parts, k);
     RETURN_IF(note_name(s, at, clean->text, clean->nbytes, err));
     note_saved(s, at, k, outer_nbytes);
-    return vec_add(s->params,
-                   &(rekey_param){.shape = catalogue_shape(&s->c->cat, k->tensor),
-                                  .ndim = catalogue_tensor(&s->c->cat, k->tensor)->ndim,
-                                  .tensor = k->tensor,
-                                  .saved = k->tensor + 1,
-                                  .saved_outer_nbytes = outer_nbytes,
-                                  .tied = k->tied,
-                                  .tied_to = tied_to,
-                                  .outside = k->outside,
-                                  .nameless = is_nameless(catalogue_tensor(&s->c->cat, k->tensor))},
-                   err);
+    return vec_add(
+        s->params,
+        &(rekey_param){.shape = catalogue_shape(&s->c->cat, k->tensor),
+                       .ndim = catalogue_tensor(&s->c->cat, k->tensor)->ndim,
+                       .tensor = k->tensor,
+                       .saved = k->tensor + 1,
+                       .saved_outer_nbytes = outer_nbytes,
+                       .tied = k->tied,
+                       .tied_to = tied_to,
+                       .outside = k->outside,
+                       .nameless = candidate_is_nameless(catalogue_tensor(&s->c->cat, k->tensor))},
+        err);
 }
 
 /* described: `params` already contains those of a description; only other ones are added. */
@@ -329,16 +236,20 @@ static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const checkpoint
                        .param_of_name = VEC_OF(uint32_t, c->cat.owner),
                        .params = params};
     text_buf clean = {0};
+    strtab_init(&s.other, c->cat.owner);
     const size_t first = params->count;
-    fsdpck_status st = list_candidates(c, parts, &all, err);
+    fsdpck_status st = candidates_list(c, parts, &all, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < first; i++) {
         const rekey_param *p = VEC_AT(params, const rekey_param, i);
         st = note_name(&s, i, p->fqn, p->fqn_nbytes, err);
     }
-    for (size_t i = 0; st == FSDPCK_OK && i < all.count; i++) {
-        const candidate *k = VEC_AT(&all, const candidate, i);
-        if (k->outside || !described)
-            st = add_param(&s, k, &clean, err);
+    for (unsigned outside = described; st == FSDPCK_OK && outside < 2; outside++) {
+        for (size_t i = 0; st == FSDPCK_OK && outside && i < all.count; i++)
+            if (VEC_AT(&all, const candidate, i)->outside)
+                st = note_other(&s, VEC_AT(&all, const candidate, i), err);
+        for (size_t i = 0; st == FSDPCK_OK && i < all.count; i++)
+            if (VEC_AT(&all, const candidate, i)->outside == (outside == 1))
+                st = add_param(&s, VEC_AT(&all, const candidate, i), &clean, err);
     }
     for (size_t i = first; st == FSDPCK_OK && i < params->count; i++) {
         rekey_param *p = VEC_AT(params, rekey_param, i);
@@ -346,6 +257,7 @@ static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const checkpoint
         p->fqn_nbytes = strtab_nbytes(names, *VEC_AT(&s.ids, const uint32_t, i));
     }
     VEC_RELEASE_ALL(&all, &s.ids, &s.param_of_name);
+    strtab_release(&s.other);
     text_release(&clean);
     return st;
 }

@@ -4,7 +4,10 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "model/fqn.h"
+#include "model/weight_role.h"
 #include "statedict/rekey.h"
+#include "statedict/unflatten.h"
 
 /* Of the model's elements that a flattened state has. Shards of two ranks have about a half. */
 enum { FLAT_PERCENT = 60 };
@@ -244,6 +247,163 @@ static void warn_named(const fsdpck_checkpoint *c)
         warn_contradiction(c, state, param, count);
 }
 
+/* --- names that the model lacks --- */
+
+/* Parameters with state by name that no tensor of the model has as its name. All names are clean. */
+typedef struct lacking_names {
+    const fsdpck_checkpoint *c;
+    strtab names, model;
+    vec states; /* uint32_t: a tensor of its state, by id in `names` */
+    vec found;  /* uint8_t: it is a tensor under another key, by id */
+    text_buf text;
+} lacking_names;
+
+static fsdpck_status set_clean(lacking_names *l, const char *name, size_t nbytes)
+{
+    l->text.nbytes = 0;
+    fqn_clean(name, nbytes, l->c->parts.model_has_ddp, &l->text);
+    return text_check(&l->text, NULL);
+}
+
+static fsdpck_status list_lacking(lacking_names *l)
+{
+    state_name s;
+    for (uint32_t i = 0; i < catalogue_tensor_count(&l->c->cat); i++) {
+        uint32_t id;
+        if (!state_at(l->c, i, &s) || s.is_number || !is_known(&s) ||
+            text_is(s.key, s.key_nbytes, "step") || find_param(l->c, &s) != CAT_NONE)
+            continue;
+        RETURN_IF(set_clean(l, s.param, s.param_nbytes));
+        RETURN_IF(strtab_intern(&l->names, l->text.text, l->text.nbytes, &id, NULL));
+        if (id < l->states.count)
+            continue;
+        RETURN_IF(vec_add(&l->states, &i, NULL));
+        RETURN_IF(vec_add(&l->found, &(uint8_t){0}, NULL));
+    }
+    return FSDPCK_OK;
+}
+
+/* Other networks and averaged weights are under keys of their own. */
+static fsdpck_status mark_found(lacking_names *l)
+{
+    const catalogue *cat = &l->c->cat;
+    const size_t outer = checkpoint_parts_outer_nbytes(&l->c->parts, PART_MODEL);
+    for (size_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const checkpoint_part part = part_of(l->c, i);
+        const uint32_t name = catalogue_tensor(cat, i)->name;
+        const size_t nbytes = catalogue_name_nbytes(cat, name);
+        const size_t skip = part == PART_MODEL && outer < nbytes ? outer : 0;
+        uint32_t id;
+        if (part == PART_OPTIMIZER)
+            continue;
+        RETURN_IF(set_clean(l, catalogue_name(cat, name) + skip, nbytes - skip));
+        if (part == PART_MODEL)
+            RETURN_IF(strtab_intern(&l->model, l->text.text, l->text.nbytes, &id, NULL));
+        for (size_t at = 0; at < l->text.nbytes; at++) {
+            const bool is_begin = at == 0 || l->text.text[at - 1] == '.';
+            id = is_begin ? strtab_find(&l->names, l->text.text + at, l->text.nbytes - at)
+                          : STRTAB_NONE;
+            if (id != STRTAB_NONE)
+                *VEC_AT(&l->found, uint8_t, id) = 1;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+/* Whether the model has the name without one of its parts, or without several at its front: wrappers add some, and PEFT
+ * the name of an adapter, which its files lack. What it trains in full has other names there. */
+static fsdpck_status has_shorter(lacking_names *l, uint32_t id, bool *has)
+{
+    const char *name = strtab_text(&l->names, id);
+    const size_t nbytes = strtab_nbytes(&l->names, id);
+    *has = strstr(name, ".modules_to_save.") != NULL;
+    for (size_t at = 0, end; !*has && at < nbytes; at = end + 1) {
+        end = at;
+        while (end < nbytes && name[end] != '.')
+            end++;
+        const size_t after = end < nbytes ? end + 1 : nbytes;
+        const size_t before = after < nbytes || at == 0 ? at : at - 1;
+        l->text.nbytes = 0;
+        text_append(&l->text, name, before);
+        text_append(&l->text, name + after, nbytes - after);
+        RETURN_IF(text_check(&l->text, NULL));
+        *has = strtab_find(&l->model, l->text.text, l->text.nbytes) != STRTAB_NONE ||
+               strtab_find(&l->model, name + after, nbytes - after) != STRTAB_NONE;
+    }
+    return FSDPCK_OK;
+}
+
+/* Whether a model that was saved with one name of tied weights has the other: an embedding without state. */
+static fsdpck_status is_tied(lacking_names *l, uint32_t id, bool *tied)
+{
+    const catalogue *cat = &l->c->cat;
+    const uint32_t state = *VEC_AT(&l->states, const uint32_t, id);
+    const char *written = catalogue_name(cat, catalogue_tensor(cat, state)->name);
+    const size_t outer = checkpoint_parts_outer_nbytes(&l->c->parts, PART_MODEL);
+    state_name s;
+    *tied = false;
+    if (weight_role_of(strtab_text(&l->names, id)) != WEIGHT_TABLE || !state_at(l->c, state, &s))
+        return FSDPCK_OK;
+    for (uint32_t i = 0; !*tied && i < catalogue_tensor_count(cat); i++) {
+        const char *name = catalogue_name(cat, catalogue_tensor(cat, i)->name);
+        if (part_of(l->c, i) != PART_MODEL || strlen(name) <= outer ||
+            weight_role_of(name) != WEIGHT_TABLE || contradicts(l->c, state, i))
+            continue;
+        l->text.nbytes = 0;
+        text_append(&l->text, written, (size_t)(s.param - written));
+        text_puts(&l->text, name + outer);
+        text_append(&l->text, s.key - 1, s.key_nbytes + 1);
+        RETURN_IF(text_check(&l->text, NULL));
+        *tied = catalogue_find((catalogue *)cat, l->text.text, l->text.nbytes) == CAT_NONE;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status warn_those(lacking_names *l)
+{
+    const catalogue *cat = &l->c->cat;
+    uint32_t first = 0;
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < strtab_count(&l->names); i++) {
+        bool has = *VEC_AT(&l->found, uint8_t, i) != 0;
+        if (!has)
+            RETURN_IF(has_shorter(l, i, &has));
+        if (!has)
+            RETURN_IF(is_tied(l, i, &has));
+        first = count == 0 ? i : first;
+        count += !has;
+    }
+    if (count > 0)
+        log_warn(
+            &l->c->ctx->log, FSDPCK_FINDING_MODEL_OPTIM,
+            "look for weights that are missing from the model, or use the optimizer of this model",
+            "%" PRIu64
+            " parameter%s of the optimizer %s no tensor in the model, first that of '%s'",
+            count, text_plural(count), count == 1 ? "has" : "have",
+            catalogue_name(
+                cat, catalogue_tensor(cat, *VEC_AT(&l->states, const uint32_t, first))->name));
+    return FSDPCK_OK;
+}
+
+static void warn_lacking(const fsdpck_checkpoint *c)
+{
+    lacking_names l = {.c = c,
+                       .states = VEC_OF(uint32_t, c->cat.owner),
+                       .found = VEC_OF(uint8_t, c->cat.owner),
+                       .text = {.limit_bytes = UINT32_MAX}};
+    strtab_init(&l.names, c->cat.owner);
+    strtab_init(&l.model, c->cat.owner);
+    fsdpck_status st = list_lacking(&l);
+    if (st == FSDPCK_OK && strtab_count(&l.names) > 0)
+        st = mark_found(&l);
+    if (st == FSDPCK_OK && strtab_count(&l.names) > 0)
+        (void)warn_those(&l);
+    VEC_RELEASE_ALL(&l.states, &l.found);
+    strtab_release(&l.names);
+    strtab_release(&l.model);
+    text_release(&l.text);
+}
+
 void state_shapes_warn(const fsdpck_checkpoint *c)
 {
     const model_size whole = measure(c);
@@ -251,4 +411,6 @@ void state_shapes_warn(const fsdpck_checkpoint *c)
     if (c->format != format_reader_of_pattern && whole.has_matrix && are_slices(c, &whole))
         warn_flat(c);
     warn_named(c);
+    if (whole.tensors > 0 && flat_params_count(&c->cat, NULL) == 0)
+        warn_lacking(c);
 }

@@ -13,11 +13,15 @@ static fsdpck_status plan_input(run *sub, fsdpck_error *err)
     return run_make_plan(sub, err);
 }
 
+/* Replicas to compare: --replicas first is about those of sharded tensors, not about each rank's own. */
 static bool has_replicas(const run *sub)
 {
+    const bool first = sub->opt.select.replicas == FSDPCK_REPLICAS_FIRST;
+    const catalogue *cat = &sub->src->cat;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < catalogue_tensor_count(&sub->src->cat) && count == 0; i++)
-        if (plan_uses_tensor(sub->plan, i))
+    for (uint32_t i = 0; i < catalogue_tensor_count(cat) && count == 0; i++)
+        if (plan_uses_tensor(sub->plan, i) &&
+            (!first || (catalogue_tensor(cat, i)->flags & CAT_TENSOR_EACH_RANK)))
             (void)plan_replicas_of(sub->plan, i, &count);
     return count > 0;
 }
@@ -50,7 +54,6 @@ static fsdpck_status check_input(run *r, size_t input, fsdpck_error *err)
     uint8_t *takes = taken_of(r->src, input);
     uint8_t *no_objects = calloc(r->src->inputs[input]->parts.object_count + 1, 1);
     const select_only only = {.tensors = takes, .objects = no_objects};
-    const bool compares = r->opt.select.replicas != FSDPCK_REPLICAS_FIRST && !r->opt.dry_run.mode;
     run_init(&sub, r->ctx, r->src->inputs[input], NULL);
     sub.dst = "";
     sub.may_be_empty = true;
@@ -64,7 +67,7 @@ static fsdpck_status check_input(run *r, size_t input, fsdpck_error *err)
     fsdpck_status st =
         takes == NULL || no_objects == NULL ? error_set_nomem(err, 1) : plan_input(&sub, err);
     st = group_agree_result(r->ctx->group, st, true, err);
-    if (st == FSDPCK_OK && compares && has_replicas(&sub))
+    if (st == FSDPCK_OK && !r->opt.dry_run.mode && has_replicas(&sub))
         st = compare_replicas(&sub, err);
     if (st != FSDPCK_OK && err != NULL && err->path[0] == '\0')
         error_path(err, r->src->inputs[input]->path);

@@ -125,6 +125,8 @@ static fsdpck_status check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
         st = run_check_same_plan(&r, err);
     if (st == FSDPCK_OK)
         st = group_agree_result(ctx->group, run_resolve(&r, err), true, err);
+    if (st == FSDPCK_OK && !replicas) /* verify warns itself */
+        st = group_agree_result(ctx->group, run_warn_same_files(&r, err), true, err);
     if (st == FSDPCK_OK && replicas) {
         st = group_agree_result(ctx->group, exec_check_replicas(r.exec, err), false, err);
         if (d != NULL)

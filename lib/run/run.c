@@ -374,19 +374,6 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     return st;
 }
 
-/* `auto` means threads. A GPU moves S bytes within its memory in 2 S / 4.3 TB/s. But here all data
- * comes from files and goes to files, and crosses a link of 55 GB/s both ways. A thread casts 22
- * GB/s and scatters 2.5 to 6.5 GB/s, so a GPU gains nothing below 20 GB/s of storage. */
-fsdpck_status run_check_engine(run *r, fsdpck_error *err)
-{
-    if (r->opt.work.engine != FSDPCK_ENGINE_GPU || r->gpu != NULL)
-        return FSDPCK_OK;
-    RETURN_IF(exec_open_gpu(r->ctx->group, &r->gpu, err));
-    log_write(&r->ctx->log, LOG_DETAIL, "GPU %u of %u: %s", r->gpu->index, r->gpu->count,
-              r->gpu->name);
-    return FSDPCK_OK;
-}
-
 /* All steps before the first write. */
 static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
@@ -453,6 +440,7 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
     RETURN_IF(run_check_same_plan(r, err));
     RETURN_IF(checks->planned(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
+    RETURN_IF(group_agree(r->ctx->group, run_warn_same_files(r, err), err));
     RETURN_IF(resume_find(r, err));
     r->has_checksums = checkpoint_has_checksums(r->src);
     /* A forged source may request excessive space: errors of the source are reported first. */

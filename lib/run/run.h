@@ -6,6 +6,7 @@
  *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
  *     run_resume.c       --resume: continues the output of a run that was killed; resume_report.c its messages
  *     stop_advice.c      the next step after a signal and a full disk
+ *     run_engine.c       threads or a GPU
  *     run_output.c       files of an output: added, read, read back
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
  *     like_output.c      an output that equals a model folder in all but the values
@@ -13,6 +14,7 @@
  *     like_ties.c        finds tied copies that the folder lacks
  *     tied_head.c        compares an omitted output projection with the embedding
  *     reshard_layout.c   a run onto many: options -> mesh and rules
+ *     same_files_warn.c  warns about files of the source that are copies of others
  *     advise.c           warnings about legal but probably unintended requests
  *     digest_run.c       a run that writes nothing and computes the digest of each tensor; digest_rows.c
  *     average_inputs_check.c, average_distances.c  an average: checks of its inputs, results of all ranks
@@ -118,6 +120,8 @@ const char *run_weights_stem(const run *r);
 fsdpck_status run_edit_config(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* MODULE-LOST: Python files that the copied settings name and the output lacks. */
 fsdpck_status run_warn_modules(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* same_files_warn.c: FILE-SAME of the source; after run_resolve. */
+fsdpck_status run_warn_same_files(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The writer sets the locations of r->to. */
 fsdpck_status run_lay_out(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

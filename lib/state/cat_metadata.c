@@ -53,18 +53,24 @@ fsdpck_status cat_metadata_copy(cat_metadata *m, const cat_metadata *from, fsdpc
     return vec_add_n(&m->ties, from->ties.items, from->ties.count, err);
 }
 
+bool cat_metadata_is_same(const cat_metadata *a, uint32_t key_a, const cat_metadata *b,
+                          uint32_t key_b)
+{
+    size_t a_nbytes, b_nbytes;
+    const char *of_a = cat_metadata_text(a, key_a, &a_nbytes);
+    const char *of_b = cat_metadata_text(b, key_b, &b_nbytes);
+    if (of_a == NULL || of_b == NULL)
+        return of_a == of_b;
+    return a_nbytes == b_nbytes && memcmp(of_a, of_b, a_nbytes) == 0;
+}
+
 void cat_metadata_keep_same(cat_metadata *m, const cat_metadata *other)
 {
     for (uint32_t key = 0; key < cat_metadata_count(m); key++) {
-        size_t nbytes, text_nbytes, other_nbytes;
+        size_t nbytes;
         const char *name = cat_metadata_key(m, key, &nbytes);
         const uint32_t id = strtab_find(&other->keys, name, nbytes);
-        if (id == STRTAB_NONE)
-            continue;
-        const char *text = cat_metadata_text(m, key, &text_nbytes);
-        const char *of_other = cat_metadata_text(other, id, &other_nbytes);
-        if (text == NULL || of_other == NULL || text_nbytes != other_nbytes ||
-            memcmp(text, of_other, text_nbytes) != 0)
+        if (id != STRTAB_NONE && !cat_metadata_is_same(m, key, other, id))
             *VEC_AT(&m->text_of, uint32_t, key) = STRTAB_NONE;
     }
 }

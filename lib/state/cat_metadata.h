@@ -32,6 +32,9 @@ bool cat_metadata_is_tie(const cat_metadata *m, uint32_t key);
 /* Copies it into an empty one. */
 fsdpck_status cat_metadata_copy(cat_metadata *m, const cat_metadata *from,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether two keys have the same text. A key whose files have different texts equals only another such key. */
+bool cat_metadata_is_same(const cat_metadata *a, uint32_t key_a, const cat_metadata *b,
+                          uint32_t key_b);
 /* Keys of m for which the other has another text, or none that is of all its files, have none afterwards. */
 void cat_metadata_keep_same(cat_metadata *m, const cat_metadata *other);
 uint32_t cat_metadata_count(const cat_metadata *m);

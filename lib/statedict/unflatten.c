@@ -34,9 +34,7 @@ static fsdpck_status refused(const flat_adapter *v, const flat_chunk *s, fsdpck_
             *err = v->refusal;
         return v->refusal.status;
     }
-    return FAIL_WITH(err, BADINPUT, RANK_DIFFER,
-                     ("a plain tensor differs in shape or dtype between ranks"),
-                     (next, "--per-rank keep"));
+    return flat_join_refuse(NULL, err);
 }
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)

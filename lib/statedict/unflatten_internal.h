@@ -149,6 +149,8 @@ fsdpck_status flat_path(flat_adapter *v, value path, size_t keep, const char *co
 /* Adds a tensor of the first catalogue under another name, which several may have: replicas. */
 fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char *name,
                                size_t nbytes, value path, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* RANK-DIFFER: such tensors of several ranks are not alike. name may be NULL. */
+fsdpck_status flat_join_refuse(const char *name, fsdpck_error *err);
 fsdpck_status flat_keep_tensor(flat_adapter *v, uint32_t base_tensor, uint32_t flat_param_index,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds a tensor like one of the first catalogue under its own name, without chunks. */

@@ -189,6 +189,18 @@ fsdpck_status flat_keep_tensor(flat_adapter *v, uint32_t base_tensor, uint32_t f
     return FSDPCK_OK;
 }
 
+/* --per-rank keep does not help: without flat parameters, their tensors have one name for all ranks. */
+fsdpck_status flat_join_refuse(const char *name, fsdpck_error *err)
+{
+    const fsdpck_status st = FAIL_WITH(
+        err, BADINPUT, RANK_DIFFER, ("a plain tensor differs in shape or dtype between ranks"),
+        (next, "check that all files are from one save; if they are, give --per-rank "
+               "first or drop"));
+    if (name != NULL)
+        error_tensor(err, name);
+    return st;
+}
+
 fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char *name,
                                size_t nbytes, value path, fsdpck_error *err)
 {
@@ -213,9 +225,7 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
     const bool same =
         m->dtype == t->dtype && shape_equal(catalogue_shape(v->out, made), m->ndim, shape, t->ndim);
     if (!same && box_nelems(catalogue_shape(v->out, made), m->ndim) == 0) /* never read */
-        return FAIL_WITH(err, BADINPUT, RANK_DIFFER,
-                         ("a plain tensor differs in shape or dtype between ranks"), (tensor, name),
-                         (next, "--per-rank keep"));
+        return flat_join_refuse(name, err);
     if (!same) { /* reading it reports the error */
         for (size_t i = 0; i < v->out->chunks.count; i++)
             if (catalogue_chunk(v->out, i)->tensor == made)

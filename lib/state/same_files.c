@@ -1,10 +1,9 @@
-/* check_same_files.c: two files with the same records, which the metadata gives to different tensors or
- * boxes: one is probably a copy of the other. */
+#include "state/same_files.h"
+
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "check/check_internal.h"
 #include "state/sort.h"
 
 /* Samples bound the bytes that are read: of all files, but some of each. */
@@ -18,85 +17,95 @@ enum {
     MOMENT_NBYTES_LEAST = 4096
 };
 
-typedef struct file_extents {
+typedef struct file_records {
     uint64_t first, count;
     bool has_crc; /* all of them */
-} file_extents;
+} file_records;
 
-static file_extents extents_of(const check *c, uint64_t first)
+static file_record record_of(const same_files *c, const file_records *f, uint64_t i)
 {
-    file_extents f = {.first = first, .has_crc = true};
-    const uint32_t file = VEC_AT(&c->extents, const extent, first)->file;
-    for (uint64_t i = first; i < c->extents.count; i++) {
-        const extent *e = VEC_AT(&c->extents, const extent, i);
-        if (e->file != file)
+    return c->record_at(c->ctx, f->first + i);
+}
+
+static file_records records_from(const same_files *c, uint64_t first)
+{
+    file_records f = {.first = first, .has_crc = true};
+    const uint32_t file = record_of(c, &f, 0).file;
+    while (first + f.count < c->count) {
+        const file_record e = record_of(c, &f, f.count);
+        if (e.file != file)
             break;
-        f.has_crc = f.has_crc && e->has_crc && !e->stream;
+        f.has_crc = f.has_crc && e.has_crc;
         f.count++;
     }
     return f;
 }
 
-static uint64_t hash_of(const check *c, const file_extents *f)
+static uint64_t hash_of(const same_files *c, const file_records *f)
 {
     uint64_t h = f->count;
-    for (uint64_t i = f->first; i < f->first + f->count; i++) {
-        const extent *e = VEC_AT(&c->extents, const extent, i);
-        h = (h ^ e->crc32 ^ (e->nbytes << 32) ^ e->offset_bytes) * UINT64_C(0x9E3779B97F4A7C15);
+    for (uint64_t i = 0; i < f->count; i++) {
+        const file_record e = record_of(c, f, i);
+        h = (h ^ e.crc32 ^ (e.nbytes << 32) ^ e.offset_bytes) * UINT64_C(0x9E3779B97F4A7C15);
         h ^= h >> 29;
     }
     return h;
 }
 
-static bool has_same_records(const check *c, const file_extents *a, const file_extents *b)
+static bool has_same_records(const same_files *c, const file_records *a, const file_records *b)
 {
     bool same = a->count == b->count;
     for (uint64_t i = 0; same && i < a->count; i++) {
-        const extent *x = VEC_AT(&c->extents, const extent, a->first + i),
-                     *y = VEC_AT(&c->extents, const extent, b->first + i);
-        same = x->crc32 == y->crc32 && x->nbytes == y->nbytes &&
-               x->offset_bytes == y->offset_bytes && x->at_bytes == y->at_bytes;
+        const file_record x = record_of(c, a, i), y = record_of(c, b, i);
+        same = x.crc32 == y.crc32 && x.nbytes == y.nbytes && x.offset_bytes == y.offset_bytes &&
+               x.at_bytes == y.at_bytes;
     }
     return same;
 }
 
-static bool has_same_box(const check *c, const extent *a, const extent *b)
+static uint32_t tensor_of(const same_files *c, const file_record *e)
 {
-    return check_tensor_of(c, a) == check_tensor_of(c, b) &&
-           catalogue_chunk_is_same(c->r->cat, a->chunk, b->chunk);
+    return catalogue_chunk(c->cat, e->chunk)->tensor;
 }
 
-static uint64_t itemsize_of(const check *c, const extent *e)
+static bool has_same_box(const same_files *c, const file_record *a, const file_record *b)
 {
-    const cat_tensor *t = catalogue_tensor(c->r->cat, check_tensor_of(c, e));
+    return tensor_of(c, a) == tensor_of(c, b) &&
+           catalogue_chunk_is_same(c->cat, a->chunk, b->chunk);
+}
+
+static uint64_t itemsize_of(const same_files *c, const file_record *e)
+{
+    const cat_tensor *t = catalogue_tensor(c->cat, tensor_of(c, e));
     return dtype_get((dtype)t->dtype)->itemsize_bytes;
 }
 
 /* Whether a record of another box has several elements. */
-static bool is_stranger(const check *c, const extent *a, const extent *b)
+static bool is_stranger(const same_files *c, const file_record *a, const file_record *b)
 {
     return a->nbytes - a->at_bytes > itemsize_of(c, a) && !has_same_box(c, a, b);
 }
 
 /* Whether the first elements of a chunk differ from each other. */
-static bool is_varied(const check *c, const extent *e, uint8_t *sample)
+static bool is_varied(const same_files *c, const file_record *e, uint8_t *sample)
 {
     const uint64_t item = itemsize_of(c, e), left = e->nbytes - e->at_bytes;
     uint64_t n = left < SAMPLE_NBYTES ? left : SAMPLE_NBYTES;
     n -= n % item;
-    const source *src = c->r->source;
+    const source *src = c->source;
     return n > item &&
            src->read_at(src->ctx, e->file, e->offset_bytes + e->at_bytes, sample, n, NULL) ==
                FSDPCK_OK &&
            memcmp(sample, sample + item, n - item) != 0;
 }
 
-static uint64_t count_strangers(const check *c, const file_extents *a, const file_extents *b)
+static uint64_t count_strangers(const same_files *c, const file_records *a, const file_records *b)
 {
     uint64_t count = 0;
-    for (uint64_t i = 0; i < a->count; i++)
-        count += is_stranger(c, VEC_AT(&c->extents, const extent, a->first + i),
-                             VEC_AT(&c->extents, const extent, b->first + i));
+    for (uint64_t i = 0; i < a->count; i++) {
+        const file_record x = record_of(c, a, i), y = record_of(c, b, i);
+        count += is_stranger(c, &x, &y);
+    }
     return count;
 }
 
@@ -109,7 +118,7 @@ static uint64_t pick_sample(uint64_t group, uint64_t step)
 
 /* Fresh optimizer state and biases are constant, and then equal in many files; a pattern that repeats
  * may be so in one tensor. At most `samples` records, from all parts of the file. */
-static bool has_varied_strangers(const check *c, const file_extents *a, const file_extents *b,
+static bool has_varied_strangers(const same_files *c, const file_records *a, const file_records *b,
                                  uint64_t samples)
 {
     uint8_t sample[SAMPLE_NBYTES];
@@ -117,13 +126,12 @@ static bool has_varied_strangers(const check *c, const file_extents *a, const fi
     uint64_t at = 0;
     unsigned varied = 0;
     for (uint64_t i = 0; i < a->count; i++) {
-        const extent *x = VEC_AT(&c->extents, const extent, a->first + i),
-                     *y = VEC_AT(&c->extents, const extent, b->first + i);
-        if (!is_stranger(c, x, y))
+        const file_record x = record_of(c, a, i), y = record_of(c, b, i);
+        if (!is_stranger(c, &x, &y))
             continue;
         const bool is_sample = at % step == pick_sample(at / step, step);
         at++;
-        if (is_sample && is_varied(c, x, sample) && ++varied == VARIED_LEAST)
+        if (is_sample && is_varied(c, &x, sample) && ++varied == VARIED_LEAST)
             return true;
     }
     return false;
@@ -172,10 +180,10 @@ static bool are_of_layers(const char *a, const char *b)
     return differ;
 }
 
-static uint64_t read_sample(const check *c, const extent *e, uint8_t *sample)
+static uint64_t read_sample(const same_files *c, const file_record *e, uint8_t *sample)
 {
     const uint64_t left = e->nbytes - e->at_bytes, n = left < SAMPLE_NBYTES ? left : SAMPLE_NBYTES;
-    const source *src = c->r->source;
+    const source *src = c->source;
     return src->read_at(src->ctx, e->file, e->offset_bytes + e->at_bytes, sample, n, NULL) ==
                    FSDPCK_OK
                ? n
@@ -183,7 +191,7 @@ static uint64_t read_sample(const check *c, const extent *e, uint8_t *sample)
 }
 
 /* Whether half of the first elements differ from the one before. */
-static bool has_begun(const check *c, const extent *e)
+static bool has_begun(const same_files *c, const file_record *e)
 {
     uint8_t sample[SAMPLE_NBYTES];
     const uint64_t item = itemsize_of(c, e), n = read_sample(c, e, sample);
@@ -193,7 +201,7 @@ static bool has_begun(const check *c, const extent *e)
     return n > 0 && changes >= n / item / 2;
 }
 
-static bool has_same_sample(const check *c, const extent *a, const extent *b)
+static bool has_same_sample(const same_files *c, const file_record *a, const file_record *b)
 {
     uint8_t sample[SAMPLE_NBYTES], other[SAMPLE_NBYTES];
     const uint64_t n = read_sample(c, a, sample);
@@ -204,11 +212,12 @@ enum { BEGUN_UNKNOWN, BEGUN_NO, BEGUN_YES };
 
 /* One record is no evidence in general: tied weights, copies of a model, and layers that begin as copies are equal too.
  * Means of gradients of matrices in two layers, or in two boxes of one, are not, if they have begun. *begun: of a. */
-static bool is_copied_moment(const check *c, const extent *a, const extent *b, int *begun)
+static bool is_copied_moment(const same_files *c, const file_record *a, const file_record *b,
+                             int *begun)
 {
-    const catalogue *cat = c->r->cat;
-    const cat_tensor *s = catalogue_tensor(cat, check_tensor_of(c, a)),
-                     *t = catalogue_tensor(cat, check_tensor_of(c, b));
+    const catalogue *cat = c->cat;
+    const cat_tensor *s = catalogue_tensor(cat, tensor_of(c, a)),
+                     *t = catalogue_tensor(cat, tensor_of(c, b));
     const char *name = catalogue_name(cat, s->name);
     if (s->ndim < 2 || t->ndim < 2 || has_same_box(c, a, b) ||
         a->nbytes - a->at_bytes < MOMENT_NBYTES_LEAST ||
@@ -221,30 +230,24 @@ static bool is_copied_moment(const check *c, const extent *a, const extent *b, i
     return *begun == BEGUN_YES && has_same_sample(c, a, b);
 }
 
-static void report_same(check *c, const file_extents *a, const file_extents *b)
+void same_files_describe(const catalogue *cat, const file_record *a, uint64_t count,
+                         fsdpck_error *what)
 {
-    const extent *x = VEC_AT(&c->extents, const extent, a->first),
-                 *y = VEC_AT(&c->extents, const extent, b->first);
-    const catalogue *cat = c->r->cat;
-    fsdpck_error what = FSDPCK_ERROR_INIT;
-    (void)FAIL(&what, BADINPUT, FILE_SAME,
+    (void)FAIL(what, BADINPUT, FILE_SAME,
                "file has the same data as '%s', though the metadata gives them different tensors "
                "or boxes",
-               catalogue_name(cat, catalogue_file(cat, x->file)->path));
-    error_found(&what, "%" PRIu64 " record%s of equal size and CRC-32", a->count,
-                text_plural(a->count));
-    check_add_path(c, y->file, &what);
-    findings_report(c->found, &what);
+               catalogue_name(cat, catalogue_file(cat, a->file)->path));
+    error_found(what, "%" PRIu64 " record%s of equal size and CRC-32", count, text_plural(count));
 }
 
 /* Number of files that have the records of another. With samples: also reports them. */
-static uint64_t find_pairs(check *c, const file_extents *files, const sort_pair *list, uint64_t n,
-                           uint64_t samples)
+static uint64_t find_pairs(const same_files *c, const file_records *files, const sort_pair *list,
+                           uint64_t n, uint64_t samples)
 {
     uint64_t pairs = 0;
     int begun = BEGUN_UNKNOWN; /* of the record of `head` */
     for (uint64_t k = 1, head = 0; k < n; k++) {
-        const file_extents *a = &files[list[head].item], *b = &files[list[k].item];
+        const file_records *a = &files[list[head].item], *b = &files[list[k].item];
         if (list[k].key != list[head].key || !has_same_records(c, a, b)) {
             head = k;
             begun = BEGUN_UNKNOWN;
@@ -253,28 +256,27 @@ static uint64_t find_pairs(check *c, const file_extents *files, const sort_pair 
         pairs++;
         if (samples == 0)
             continue;
-        if (a->count < RECORDS_LEAST
-                ? is_copied_moment(c, VEC_AT(&c->extents, const extent, a->first),
-                                   VEC_AT(&c->extents, const extent, b->first), &begun)
-                : has_varied_strangers(c, a, b, samples))
-            report_same(c, a, b);
+        const file_record x = record_of(c, a, 0), y = record_of(c, b, 0);
+        if (a->count < RECORDS_LEAST ? is_copied_moment(c, &x, &y, &begun)
+                                     : has_varied_strangers(c, a, b, samples))
+            c->report(c->ctx, &x, &y, a->count);
     }
     return pairs;
 }
 
-fsdpck_status check_same_files(check *c, fsdpck_error *err)
+fsdpck_status same_files_find(const same_files *c, fsdpck_error *err)
 {
-    const uint64_t most = catalogue_file_count(c->r->cat);
-    const uint64_t nbytes = most * (sizeof(file_extents) + 2 * sizeof(sort_pair));
+    const uint64_t most = catalogue_file_count(c->cat);
+    const uint64_t nbytes = most * (sizeof(file_records) + 2 * sizeof(sort_pair));
     uint64_t n = 0;
-    if (most < 2 || c->extents.count == 0)
+    if (most < 2 || c->count == 0)
         return FSDPCK_OK;
-    sort_pair *list = budget_alloc(c->r->metadata, nbytes, err);
+    sort_pair *list = budget_alloc(c->metadata, nbytes, err);
     if (list == NULL)
         return FSDPCK_LIMIT;
-    file_extents *files = (file_extents *)(list + 2 * most);
-    for (uint64_t i = 0; i < c->extents.count && n < most;) {
-        const file_extents f = extents_of(c, i);
+    file_records *files = (file_records *)(list + 2 * most);
+    for (uint64_t i = 0; i < c->count && n < most;) {
+        const file_records f = records_from(c, i);
         i += f.count;
         if (!f.has_crc)
             continue;
@@ -288,6 +290,6 @@ fsdpck_status check_same_files(check *c, fsdpck_error *err)
         (void)find_pairs(c, files, list, n,
                          pairs < SAMPLES_OF_ALL / SAMPLES_OF_EACH ? SAMPLES_OF_ALL / pairs
                                                                   : SAMPLES_OF_EACH);
-    budget_free(c->r->metadata, list, nbytes);
+    budget_free(c->metadata, list, nbytes);
     return FSDPCK_OK;
 }
