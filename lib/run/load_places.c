@@ -24,7 +24,7 @@ void load_places_release(load_places *p)
     vec_release(&p->dims);
 }
 
-/* From the innermost dim on, what has no gaps is one run. Of the other dims, neighbors that form one are merged:
+/* From the innermost dim on, dims without gaps form one run. Of the other dims, neighbors that form one are merged:
  * pairs of size and stride, innermost first. */
 static unsigned merge_dims(const fsdpck_load_tensor *t, uint64_t itemsize, uint64_t *run_nbytes,
                            uint64_t *pairs)

@@ -385,7 +385,7 @@ Test(load, refusals_write_nothing)
     scratch_remove(dir);
 }
 
-/* Each call of the device fails once: the failure is reported, and nothing is left behind. */
+/* Each call of the device fails once: the failure is reported, and nothing remains. */
 Test(load, failures_of_the_device)
 {
     char dir[SCRATCH_BYTES], path[SCRATCH_BYTES];
