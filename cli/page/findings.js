@@ -160,7 +160,7 @@ function untested() {
     const isOpen = report.source.format !== undefined, on = quoted(report.source.path || '');
     const more = !isOpen || deeper === undefined ? [] : deeper === 1 ? ['To read all bytes and compare their checksums:', `fsdpck verify --level checksum ${on}`] : ['To look for NaN too:', `fsdpck verify --level numeric ${on}`], rest = sampled || stopped ? ['To read all of it:', `fsdpck verify --level ${report.level} ${on}`] : [];
     if (text)
-        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), isOpen || !report.findings.some(f => f.found?.includes(' whole (')) ? null : make('p', {}, 'A tensor is counted as whole if the files have all its bytes. Whether these are right was not tested.'), ...typed(...rest), ...typed(...more));
+        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), isOpen || !report.findings.some(f => f.found?.includes(' whole (')) ? null : make('p', {}, 'A tensor is counted as whole if the files have all its bytes. Whether these are right was not tested. Of the others, it was not counted how many bytes are left.'), ...typed(...rest), ...typed(...more));
 }
 
 function unchecked() {

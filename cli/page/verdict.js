@@ -5,7 +5,7 @@ const WRITES = ['consolidate', 'reshard', 'average'].includes(report.command);
 function problems() {
     const count = severity => report.findings.filter(one => one.severity === severity).length, c = report.counts;
     const errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
-    const found = first?.found && report.source.format === undefined ? ` Found: ${first.found}.` : '';
+    const found = first?.found && report.source.format === undefined ? ` Found: ${first.found.replace(/^1 file is missing: /, '')}.` : ''; // the message says it
     const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
     const at = report.source.format === undefined ? first?.path || first?.tensor : first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
     return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}${found}`};
@@ -130,7 +130,7 @@ function averageText() {
 
 function written() {
     const c = report.counts, p = problems(), lost = c.cast_overflows > 0 ? ` ${plural(c.cast_overflows, 'value')} became infinite in the cast.` : '';
-    const out = `${averageText()}${plural(c.out, 'tensor')} (${bytes(c.out_bytes)}${c.cast > 0 ? ' before the cast' : ''})${c.objects_out > 0 ? ` and ${plural(c.objects_out, 'object')}` : ''}, ${bytes(c.bytes_written)} of files`;
+    const out = `${averageText()}${plural(c.out, 'tensor')} (${bytes(c.out_bytes)}${c.cast > 0 ? ' before the cast' : ''})${c.objects_out > 0 ? ` and ${plural(c.objects_out, 'object')}` : ''}, in ${bytes(c.bytes_written)} of files`;
     const cast = c.cast > 0 && lost === '' && !report.dry_run ? ` ${plural(c.cast, 'tensor')} cast${given('--dtype') ? ` (${given('--dtype')})` : ''}, no value became infinite.` : '';
     const chosen = ['--part', '--keys', '--exclude'].some(name => given(name) !== undefined), all = !chosen && ['hf', 'safetensors', 'hdf5'].includes(report.format) ? '; --part all includes every tensor, a .pt file everything' : '';
     const left = c.left_out + c.left_out_objects > 0 ? ` Left out: ${[[c.left_out, 'tensor'], [c.left_out_objects, 'object']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(' and ')}${all}.` : '';
