@@ -392,7 +392,7 @@ typedef enum fsdpck_near_state {
     FSDPCK_NEAR_GROWN, /* no: its norm is ten times as large, so that it was nothing before */
     FSDPCK_NEAR_COMPRESSED, /* no: can only be read as a whole, and was not: no cosine */
     FSDPCK_NEAR_NOT_FINITE, /* no: the finite elements of a side are all zero, or none: no cosine */
-    FSDPCK_NEAR_SCALED      /* no: as FSDPCK_NEAR_GROWN, but in the same direction: a warning */
+    FSDPCK_NEAR_SCALED      /* no: ten times as large, in the same direction: a warning */
 } fsdpck_near_state;
 
 /* Tensors whose names differ in numbers only. */

@@ -15,7 +15,8 @@
  * as much of the first values as one element in so many. */
 #define GROWN_BY_ROOT 0.1
 #define NELEMS_MIN    256u
-/* Grown values that a training made have another direction: from here on they are only multiplied. */
+/* Values that a training made so much larger have another direction: from here on they are only multiplied.
+ * Of small tensors too, GROWN is needed: gains that began as ones grow alike, but not so far. */
 #define SCALED_COSINE 0.99
 /* Fewer elements of a norm may change by 1 in a training. */
 #define NORM_NELEMS_MIN 4u
@@ -87,11 +88,10 @@ static fsdpck_near_state state_of(const near_tensor *t, const catalogue *c)
     if (is_small(c, t->tensor))
         return FSDPCK_NEAR_SMALL;
     const double by_root = GROWN_BY_ROOT * sqrt((double)catalogue_tensor_nelems(c, t->tensor));
-    const double most = by_root < GROWN ? by_root : GROWN;
-    if (!(sqrt(t->sums.aa) > most * sqrt(t->sums.bb)))
-        return FSDPCK_NEAR_JUDGED;
-    return fabs(cosine_sums_cosine(&t->sums)) >= SCALED_COSINE ? FSDPCK_NEAR_SCALED
-                                                               : FSDPCK_NEAR_GROWN;
+    const double ratio = sqrt(t->sums.aa) / sqrt(t->sums.bb);
+    if (ratio > GROWN && fabs(cosine_sums_cosine(&t->sums)) >= SCALED_COSINE)
+        return FSDPCK_NEAR_SCALED;
+    return ratio > (by_root < GROWN ? by_root : GROWN) ? FSDPCK_NEAR_GROWN : FSDPCK_NEAR_JUDGED;
 }
 
 static near_change change_of(const near_tensor *t, const catalogue *c)
