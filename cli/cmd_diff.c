@@ -73,6 +73,8 @@ static int run(cli *c, const command_request *r)
     int code;
     if (st == FSDPCK_OK)
         pager_start(c);
+    if (in.src != NULL && c->json)
+        report_set_step(in.src, &in.info);
     const diff_sides sides = {in.src, b, in.src == NULL ? NULL : &in.info};
     if (st != FSDPCK_OK)
         code = diff_report_failure(c, r, &sides, &err);

@@ -5,6 +5,7 @@
 #include "convert_report.h"
 #include "given_options.h"
 #include "group_print.h"
+#include "layout_print.h"
 #include "map_print.h"
 #include "next_command.h"
 #include "report.h"
@@ -41,7 +42,7 @@ static void put_counts(json_report *r, const fsdpck_report *p)
     if (p->hosts_count > 0)
         json_member_u64(w, "bytes_copied", p->bytes_copied);
     if (convert_is_reshard(p))
-        json_member_u64(w, "replicated", p->replicated);
+        JSON_COUNTS(w, {"replicated", p->replicated}, {"empty_pieces", p->empty_pieces});
     JSON_COUNTS(w, {"items", p->items}, {"segments", p->segments});
     json_end_object(w);
 }
@@ -50,7 +51,10 @@ static void put_mesh(json_writer *w, const fsdpck_report *p)
 {
     json_member_string(w, "mesh", p->mesh);
     json_member_u64(w, "world_size", p->world_size);
-    JSON_MEMBER_COUNTS(w, "rank_nbytes", {"min", p->rank_nbytes_min}, {"max", p->rank_nbytes_max});
+    json_member_object(w, "rank_nbytes");
+    JSON_COUNTS(w, {"min", p->rank_nbytes_min}, {"max", p->rank_nbytes_max});
+    layout_put_sum(w, p->rank_nbytes_max, p->rank_nbytes_total, p->world_size);
+    json_end_object(w);
 }
 
 static void put_outputs(json_report *out, const command_request *r, const fsdpck_report *p)
@@ -129,8 +133,11 @@ static void put_next(json_report *out, const cli *c, const command_request *r,
 int convert_print_json(const cli *c, const command_request *r, fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p)
 {
+    fsdpck_info with_step = *info;
     json_report out;
-    json_writer *const w = report_begin(&out, c, 0, "none", info);
+    if (r->sources == NULL)
+        report_set_step(src, &with_step);
+    json_writer *const w = report_begin(&out, c, 0, "none", &with_step);
     if (r->sources == NULL)
         report_put_page_steps(c, w, "steps", src);
     json_member_string(w, "format", p->format);

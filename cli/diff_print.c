@@ -324,6 +324,7 @@ static void put_b(const cli *c, json_writer *w, const command_request *r, const 
     if (s->b == NULL)
         return;
     fsdpck_get_info(s->b, &of_b);
+    report_set_step(s->b, &of_b);
     report_put_source(w, "against_source", &of_b);
     report_put_page_steps(c, w, "steps", s->a);
     report_put_page_steps(c, w, "against_steps", s->b);

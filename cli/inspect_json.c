@@ -28,13 +28,12 @@ static void put_counts(json_report *r, const fsdpck_info *info)
     REPORT_MEMBER_COUNTS(r, REPORT_COUNTS, {"tensors", info->tensors}, {"objects", info->objects},
                          {"files", info->files}, {"chunks", info->chunks},
                          {"elements", info->nelems}, {"bytes", info->nbytes},
-                         {"file_bytes", info->file_nbytes},
-                         {"left_out", info->left_out});
+                         {"file_bytes", info->file_nbytes}, {"left_out", info->left_out});
     json_member_object(w, "parts");
     for (int i = 0; i < 3; i++)
         JSON_MEMBER_COUNTS(w, fsdpck_part_name((fsdpck_part)i), {"tensors", info->part_tensors[i]},
-                           {"elements", info->part_nelems[i]},
-                           {"bytes", info->part_nbytes[i]}, {"objects", info->part_objects[i]});
+                           {"elements", info->part_nelems[i]}, {"bytes", info->part_nbytes[i]},
+                           {"objects", info->part_objects[i]});
     json_end_object(w);
     json_member_string(w, "model_key", info->model_key);
     json_member_string(w, "part_rule", info->part_rule);
@@ -174,11 +173,7 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error
         inspect_totals_release(&s);
         return report_no_memory(c);
     }
-    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
-    if (fsdpck_get_step(ckpt, 0, &step)) {
-        s.info.step = step.step;
-        s.info.step_source = step.source;
-    }
+    report_set_step(ckpt, &s.info);
     if (damage == NULL)
         report_begin(&r, c, 0, "none", &s.info);
     else

@@ -222,11 +222,8 @@ static void put_totals(json_report *r, const model_layout *l)
                          {"buffer_bytes", k->buffer_nbytes}, {"padding_bytes", k->padding_nbytes});
     json_member_object(w, "rank_nbytes");
     JSON_COUNTS(w, {"min", k->rank_nbytes_min}, {"min_rank", k->rank_min},
-                {"max", k->rank_nbytes_max}, {"max_rank", k->rank_max},
-                {"sum", k->rank_nbytes_total});
-    json_member_double(w, "mean", (double)k->rank_nbytes_total / (double)k->world_size);
-    json_member_double(w, "imbalance",
-                       layout_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
+                {"max", k->rank_nbytes_max}, {"max_rank", k->rank_max});
+    layout_put_sum(w, k->rank_nbytes_max, k->rank_nbytes_total, k->world_size);
     json_end_object(w);
     json_member_object(w, "training_nbytes");
     JSON_COUNTS(w, {"parameters", k->rank_nbytes}, {"gradients", k->grad_nbytes},

@@ -84,6 +84,14 @@ static void put_bytes_per_rank(json_writer *w, const fsdpck_layout *l, uint64_t 
     json_end_array(w);
 }
 
+void layout_put_sum(json_writer *w, uint64_t most, uint64_t sum, uint64_t ranks)
+{
+    json_member_u64(w, "sum", sum);
+    if (ranks > 0)
+        json_member_double(w, "mean", (double)sum / (double)ranks);
+    json_member_double(w, "imbalance", layout_imbalance(most, sum, ranks));
+}
+
 static void put_totals(json_report *r, const fsdpck_layout *l, const fsdpck_layout_info *k)
 {
     json_writer *const w = &r->w;
@@ -95,12 +103,8 @@ static void put_totals(json_report *r, const fsdpck_layout *l, const fsdpck_layo
                          {"tied_bytes", k->tied_nbytes});
     json_member_object(w, "rank_nbytes");
     JSON_COUNTS(w, {"min", k->rank_nbytes_min}, {"min_rank", k->rank_min},
-                {"max", k->rank_nbytes_max}, {"max_rank", k->rank_max},
-                {"sum", k->rank_nbytes_total});
-    if (k->world_size > 0)
-        json_member_double(w, "mean", (double)k->rank_nbytes_total / (double)k->world_size);
-    json_member_double(w, "imbalance",
-                       layout_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
+                {"max", k->rank_nbytes_max}, {"max_rank", k->rank_max});
+    layout_put_sum(w, k->rank_nbytes_max, k->rank_nbytes_total, k->world_size);
     json_end_object(w);
     put_bytes_per_rank(w, l, k->world_size);
     json_member_object(w, "training_nbytes");
@@ -123,9 +127,11 @@ int layout_print_json(const cli *c, const command_request *r, const convert_inpu
                       fsdpck_layout *l, const layout_scope *scope)
 {
     fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
+    fsdpck_info info = in->info;
     json_report out;
     fsdpck_layout_get_info(l, &k);
-    report_begin(&out, c, 0, "none", &in->info);
+    report_set_step(in->src, &info);
+    report_begin(&out, c, 0, "none", &info);
     report_put_page_steps(c, &out.w, "steps", in->src);
     put_totals(&out, l, &k);
     put_next(&out, r);

@@ -2,6 +2,7 @@
 #ifndef FSDPCK_CLI_LAYOUT_PRINT_H
 #define FSDPCK_CLI_LAYOUT_PRINT_H
 
+#include "base/json.h"
 #include "command_options.h"
 #include "convert_run.h"
 
@@ -36,5 +37,7 @@ void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes);
 
 /* Largest rank over the mean; 1 if all ranks are empty. */
 double layout_imbalance(uint64_t most, uint64_t sum, uint64_t ranks);
+/* The members sum, mean and imbalance of rank_nbytes. */
+void layout_put_sum(json_writer *w, uint64_t most, uint64_t sum, uint64_t ranks);
 
 #endif

@@ -161,6 +161,15 @@ void report_put_source(json_writer *w, const char *key, const fsdpck_info *sourc
     json_end_object(w);
 }
 
+void report_set_step(fsdpck_checkpoint *ckpt, fsdpck_info *info)
+{
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    if (fsdpck_get_step(ckpt, 0, &step)) {
+        info->step = step.step;
+        info->step_source = step.source;
+    }
+}
+
 static void put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt, bool all)
 {
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);

@@ -95,6 +95,8 @@ void report_name(json_writer *w, const char *key, const char *name, size_t nbyte
 void report_path(json_writer *w, const char *key, const char *path);
 /* A member of the form of "source". */
 void report_put_source(json_writer *w, const char *key, const fsdpck_info *source);
+/* Sets the step to the record that fsdpck_get_step gives first: all reports name that one. */
+void report_set_step(fsdpck_checkpoint *ckpt, fsdpck_info *info);
 /* A list of the training steps that a checkpoint records; the second, for a page alone, omits repetitions. */
 void report_put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt);
 void report_put_page_steps(const cli *c, json_writer *w, const char *key, fsdpck_checkpoint *ckpt);

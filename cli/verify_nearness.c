@@ -14,8 +14,8 @@
 /* Why a tensor is not judged; in the order of fsdpck_near_state. */
 static const char *state_name(fsdpck_near_state state)
 {
-    static const char *const names[] = {"judged", "small",      "zero",
-                                        "grown",  "compressed", "not_finite"};
+    static const char *const names[] = {"judged",     "small",      "zero",  "grown",
+                                        "compressed", "not_finite", "scaled"};
     return names[state];
 }
 
@@ -110,7 +110,7 @@ void verify_print_nearness(const fsdpck_verify *v)
     printf("  values     %s compared with the folder of --like",
            report_count(tensors, sizeof tensors, n.tensors - n.compressed, "tensor"));
     if (n.judged > 0)
-        printf(", %" PRIu64 " judged in %s; median cosine %.4f\n", n.judged,
+        printf(", %" PRIu64 " judged in %s; median of the roles' median cosines %.4f\n", n.judged,
                report_count(roles, sizeof roles, n.judged_roles, "role"), n.cosine_median);
     else
         printf(", none judged: norms, biases, zeros or small\n");

@@ -633,8 +633,7 @@ typedef struct fsdpck_report {
     uint64_t carried, carried_nbytes; /* tensors left out by name but written in objects */
     char *const *carried_names;       /* "model.w in 'ema'" */
     size_t carried_names_count;
-    /* part model: floating tensors of one dim or more left out because they belong to neither the
-     * model nor the optimizer, and the name of the first, "" if none. */
+    /* part model: floating tensors with dims, left out as neither model nor optimizer; first name or "" */
     uint64_t other_params, other_params_nbytes;
     const char *other_params_first;
     const char *part_rule;      /* one line: how model, optimizer and other were distinguished */
@@ -648,6 +647,7 @@ typedef struct fsdpck_report {
     int resumable, resumed;
     uint64_t kept_ranges, kept_nbytes, rewritten_nbytes;
     int has_checksums; /* the files of the source, or a manifest: the data was not compared with them */
+    uint64_t rank_nbytes_total, empty_pieces; /* reshard: of all ranks; shards without elements */
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with

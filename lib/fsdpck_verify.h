@@ -380,7 +380,7 @@ typedef struct fsdpck_nearness {
     uint64_t judged;     /* of these: see fsdpck_near_state */
     uint64_t roles, judged_roles;
     uint64_t other_tensors; /* of one shape, but not of comparable dtypes */
-    double cosine_median;   /* of the medians of the judged roles; 0: none is judged */
+    double cosine_median;   /* of the judged roles' medians, not of tensors; 0: none is judged */
     uint64_t compressed;    /* of `tensors`: not compared, see FSDPCK_NEAR_COMPRESSED */
 } fsdpck_nearness;
 
@@ -391,7 +391,8 @@ typedef enum fsdpck_near_state {
     FSDPCK_NEAR_ZERO,  /* no: all elements of a side are zero: no cosine */
     FSDPCK_NEAR_GROWN, /* no: its norm is ten times as large, so that it was nothing before */
     FSDPCK_NEAR_COMPRESSED, /* no: can only be read as a whole, and was not: no cosine */
-    FSDPCK_NEAR_NOT_FINITE  /* no: the finite elements of a side are all zero, or none: no cosine */
+    FSDPCK_NEAR_NOT_FINITE, /* no: the finite elements of a side are all zero, or none: no cosine */
+    FSDPCK_NEAR_SCALED      /* no: ten times as large, in the same direction: a warning */
 } fsdpck_near_state;
 
 /* Tensors whose names differ in numbers only. */

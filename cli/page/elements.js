@@ -71,7 +71,10 @@ function some(names, most = 3) {
     return first.length < 2 ? first.join('') : `${first.slice(0, -1).join(', ')} and ${first[first.length - 1]}`;
 }
 
-const bar = (part, all) => make('div', {class: 'track', 'aria-hidden': 'true'}, make('i', {style: `width:${all > 0 ? 100 * part / all : 0}%;min-width:${part > 0 ? 1 : 0}px`}));
+const bar = (part, all, kind) => make('div', {class: 'track', 'aria-hidden': 'true'}, make('i', {class: kind, style: `width:${all > 0 ? 100 * part / all : 0}%;min-width:${part > 0 ? 1 : 0}px`}));
+
+/* The heading of a column of bars. */
+const fullAt = text => `full bar: ${text}`;
 
 /* ---- sections ---- */
 

@@ -31,14 +31,14 @@ function fileOf(f) {
     return f.path ?? other?.path ?? report.source.path;
 }
 
-/* verify: the most severe finding with a next step about the same file; only its step comes first. */
-const leaderOf = f => report.findings.slice().sort(severe).find(one => one.next && fileOf(one) === fileOf(f)) ?? f;
+/* verify: the first error with a next step about the same file: what else was found there may be its consequence, unless it is of the same kind. */
+const leaderOf = f => report.findings.find(one => one.severity === 'error' && one.next && fileOf(one) === fileOf(f) && (f.severity === 'error' || one.finding !== f.finding)) ?? f;
 
 function nextStep(f) {
     const leader = report.command === 'verify' ? leaderOf(f) : f;
     if (!f.next || leader === f || leader.next === f.next)
         return f.next ? prose(f.next) : '';
-    return make('span', {class: 'soft'}, `After the step of ${leader.finding}, if this remains: `, prose(f.next));
+    return make('span', {}, f.severity === 'error' ? `If this remains after the step of ${leader.finding}: ` : `Once ${leader.finding} is solved: `, prose(f.next));
 }
 
 function findings() {
@@ -129,7 +129,7 @@ function beforePlan() {
 /* What a command of the next step is for; undefined: the page has said it. */
 function purposeOf(command) {
     if (/^fsdpck verify /.test(command))
-        return WRITES ? report.dry_run ? 'To check the source first:' : 'To check the output:' : 'To read all bytes and compare their checksums:';
+        return WRITES ? report.dry_run ? report.average ? `To check input ${report.next.indexOf(command) + 1} first:` : 'To check the source first:' : 'To check the output:' : 'To read all bytes and compare their checksums:';
     if (WRITES && !report.dry_run)
         return 'To load it:';
     if (report.command === 'layout' || report.dry_run)
@@ -160,13 +160,19 @@ function untested() {
     const isOpen = report.source.format !== undefined, on = quoted(report.source.path || '');
     const more = !isOpen || deeper === undefined ? [] : deeper === 1 ? ['To read all bytes and compare their checksums:', `fsdpck verify --level checksum ${on}`] : ['To look for NaN too:', `fsdpck verify --level numeric ${on}`], rest = sampled || stopped ? ['To read all of it:', `fsdpck verify --level ${report.level} ${on}`] : [];
     if (text)
-        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), isOpen || !report.findings.some(f => f.found?.includes(' whole (')) ? null : make('p', {}, 'A tensor is counted as whole if the files have all its bytes. Whether these are right was not tested.'), ...typed(...rest), ...typed(...more));
+        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), isOpen || !report.findings.some(f => f.found?.includes(' whole (')) ? null : make('p', {}, 'A tensor is counted as whole if the files have all its bytes. Whether these are right was not tested. Of the others, it was not counted how many bytes are left.'), ...typed(...rest), ...typed(...more));
 }
 
 function unchecked() {
-    const all = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0), entries = WRITES ? [] : all;
-    if (all.length > 0)
-        section('Not compared with a checksum', ...(report.dry_run && report.next.some(text => text.startsWith('fsdpck verify ')) ? [make('p', {}, 'This command does not compare the source with its checksums: the first command of Next does.')] :
-            WRITES ? typed(`This command does not compare the source with its checksums. To do so${report.command === 'average' ? ', likewise for each other input' : ''}:`, `fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')}`) :
-            [make('p', {}, report.command === 'verify' && report.unchecked.tensors > 0 ? 'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')]), counted2(entries));
+    const all = Object.entries(take('unchecked')).filter(([, n]) => n !== true && n > 0), entries = WRITES ? [] : all, several = report.average?.inputs.length > 1;
+    if (all.length === 0)
+        return;
+    if (!WRITES)
+        section('Not compared with a checksum', make('p', {}, report.command === 'verify' && report.unchecked.tensors > 0 ? 'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : ''), counted2(entries));
+    else if (report.unchecked.has_checksums === false)
+        section('Not compared with a checksum', make('p', {}, `The files of ${several ? 'the inputs' : 'the source'} record no checksum: a flipped bit in them is not noticed.`));
+    else if (report.dry_run && report.next.some(text => text.startsWith('fsdpck verify ')))
+        section('Not compared with a checksum', make('p', {}, `This command does not compare ${several ? 'the inputs with their checksums: the first commands of Next do, one for each input' : 'the source with its checksums: the first command of Next does'}.`));
+    else
+        section('Not compared with a checksum', ...typed(`This command does not compare the source with its checksums. To do so${several ? ', likewise for each other input' : ''}:`, `fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')}`));
 }

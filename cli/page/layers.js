@@ -46,7 +46,7 @@ function change(squares, squaresOfA) {
 /* Of a tensor; both norms are below, to leave the width to others. */
 function withNorms(d) {
     const text = changeText(d.relative ?? undefined), known = typeof d.norm_a === 'number' && typeof d.distance === 'number';
-    return known ? make('span', {}, text, make('br'), `(${figure(d.distance)} of ${figure(d.norm_a)})`) : text;
+    return known ? make('span', {}, text, make('br'), `(L2 ${figure(d.distance)} / ${figure(d.norm_a)})`) : text;
 }
 
 const changeText = x => x === undefined ? '-' : `${figure(100 * x)} %`;
@@ -81,13 +81,13 @@ function layersOf(rows, part) {
     const some = [['values', 'differ in values'], ['type', 'of another dtype or shape'], ['onlyA', 'only in A'], ['onlyB', 'only in B']].filter(([key]) => has(key));
     table(`Layers${part} that differ`, all, [
         {...named('layer', one => one.name), first: !has('values')},
-        ...some.map(([key, title]) => ({title: some.length > 1 ? `tensors ${title}` : 'tensors', cell: one => one[key] > 0 ? number(one[key]) : '', key: one => one[key], number: true})),
+        ...some.map(([key, title]) => ({title: some.length > 1 ? `tensors ${title}` : 'tensors that differ', cell: one => one[key] > 0 ? number(one[key]) : '', key: one => one[key], number: true})),
         ...(has('values') ? [{title: 'elements that differ', cell: one => one.elements > 0 ? percent(one.differing, one.elements) : '', key: one => one.differing / (one.elements || 1), number: true},
             {title: 'relative change', cell: one => one.elements > 0 ? changeText(changeOf(one)) : '', key: one => changeOf(one) ?? Infinity, number: true, first: true},
-            {title: `of ${changeText(most)}`, cell: one => changeOf(one) === undefined ? '' : bar(changeOf(one), most), bar: true},
+            {title: fullAt(changeText(most)), cell: one => changeOf(one) === undefined ? '' : bar(changeOf(one), most), bar: true},
             {title: 'largest difference', cell: one => one.elements > 0 ? distance(one.largest, one.notNumbers) : '', key: one => one.notNumbers ? Infinity : one.largest, number: true},
             {title: 'in', cell: one => parted(one.of), wide: true}] : [])],
-        {after: has('values') ? [make('p', {class: 'soft'}, `The relative change of a layer is that of all its tensors together, so one of them can have a larger one.${rows.some(d => d.counter) ? ' Counters, such as steps, are not in this table.' : ''}`)] : []});
+        {after: has('values') ? [make('p', {class: 'soft'}, `The relative change of a layer is that of its tensors that differ, taken together: one of them can have a larger one.${rows.some(d => d.counter) ? ' Counters, such as steps, are not in this table.' : ''}`)] : []});
 }
 
 const side = x => x ? `${x.dtype || ''} ${x.shape ? shape(x.shape) : ''}` : '';
@@ -137,7 +137,7 @@ function differencesOf(all, part) {
             : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => unbroken(side(d.a || d.b))}] : []),
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
             {title: 'relative change', cell: d => d.elements ? withNorms(d) : '', key: order, number: true, first: true},
-            {title: most > 0 ? `of ${changeText(most)}` : '', cell: d => typeof d.relative === 'number' && !d.counter ? bar(d.relative, most) : '', bar: true, spare: true},
+            {title: most > 0 ? fullAt(changeText(most)) : '', cell: d => typeof d.relative === 'number' && !d.counter ? bar(d.relative, most) : '', bar: true, spare: true},
             {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
         ...(has(d => firstOf(d) !== '') ? [{title: valued ? 'first difference: A \u2192 B' : 'values: A \u2192 B', cell: firstOf, wide: true}] : [])]);
 }

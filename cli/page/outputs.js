@@ -25,7 +25,7 @@ function inputs(a) {
         {title: 'checkpoint', cell: one => one.path, key: one => natural(one.path), name: true},
         ...(has('step') ? [{title: 'step', cell: one => one.step === undefined ? 'none' : String(one.step), key: one => one.step ?? -1, number: true}] : []),
         ...(has('coefficient') ? [{title: 'weight', cell: one => coefficient(one.coefficient), key: one => one.coefficient, number: true},
-            ...(least < 0 ? [] : [{title: `of ${coefficient(most)}`, cell: one => bar(one.coefficient, most), bar: true}])] : []),
+            ...(least < 0 ? [] : [{title: fullAt(coefficient(most)), cell: one => bar(one.coefficient, most), bar: true}])] : []),
         ...(at === undefined ? [] : [{title: 'result', cell: one => isAt(one) ? make('strong', {class: 'error'}, 'failed') : ''}])]);
 }
 
@@ -48,7 +48,7 @@ function distances() {
     const a = report.average || {}, rows = a.distances || [], most = rows.reduce((n, one) => Math.max(n, one.distance), 0);
     if (rows.length > 0)
         table('Distance of the inputs from the average', rows, [{...named('tensor', d => d.name), first: false}, {...counted('distance', d => d.distance, figure), first: true},
-            {title: `of ${figure(most)}`, cell: d => bar(d.distance, most), bar: true}, {title: 'farthest input', cell: d => `${d.input}: ${a.inputs[d.input - 1]?.path ?? ''}`, key: d => d.input, wide: true}]);
+            {title: fullAt(figure(most)), cell: d => bar(d.distance, most), bar: true}, {title: 'farthest input', cell: d => `${d.input}: ${a.inputs[d.input - 1]?.path ?? ''}`, key: d => d.input, wide: true}]);
 }
 
 /* Files, and names that are not in the output. */
@@ -58,7 +58,7 @@ function outputs() {
     take('dry_run');
     if (WRITES && files.length > 0)
         section(report.dry_run ? 'Files that would be written' : 'Files written', list(files.slice(0, PRINTED)), files.length > PRINTED ? make('p', {}, `and ${number(files.length - PRINTED)} more, see --json`) : null);
-    names('Files copied', copied, 'file');
+    names(`Files ${report.dry_run ? 'that would be copied' : 'copied'}${report.command === 'average' ? ' from the first input' : ''}`, copied, 'file');
     names('Files not copied', take('sidecars') || [], 'file');
     names('Left out', take('left_out') || [], 'tensor or object');
     names('Tied names', take('tied') || [], 'name = tensor');

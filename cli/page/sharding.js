@@ -9,19 +9,22 @@ function columns(all, most) {
 }
 
 function balance() {
-    const k = take('rank_nbytes'), at = (n, rank) => bytes(n) + (rank === undefined ? '' : ` (rank ${rank})`);
+    const k = take('rank_nbytes'), c = report.counts, at = (n, rank) => bytes(n) + (rank === undefined ? '' : ` (first: rank ${rank})`), padding = k?.sum === undefined ? undefined : c.padding_bytes;
     if (k === undefined)
         return null;
-    if (k.sum !== undefined)
+    if (padding !== undefined)
         explained('padding');
+    if (c.empty_pieces > 0)
+        explained('empty shards');
     return facts([['least', at(k.min, k.min_rank)], ['most', at(k.max, k.max_rank)], ['mean', k.mean === undefined ? '' : bytes(k.mean)],
                   ['largest / mean', k.imbalance === undefined ? '' : k.imbalance.toFixed(3)], ['total of all ranks', k.sum === undefined ? '' : bytes(k.sum)],
-                  ['padding of all ranks', report.counts.padding_bytes === undefined || k.sum === undefined ? '' : `${bytes(report.counts.padding_bytes)} (${percent(report.counts.padding_bytes, k.sum + report.counts.padding_bytes)} of their memory)`]]);
+                  ['empty shards', c.empty_pieces === undefined ? '' : number(c.empty_pieces)],
+                  ['padding of all ranks, besides', padding === undefined ? '' : `${bytes(padding)} (${percent(padding, k.sum + padding)} of their memory)`]]);
 }
 
 /* inspect counts what the files of a rank store, the others what a rank holds. */
 const RANKS = report.command === 'inspect' ? ['Bytes of tensors in the files of each rank', 'A tensor that several ranks hold counts where it is stored: often on one of them.']
-    : ['Bytes of tensors that each rank holds', 'Content after loading; padding comes on top. A replicated tensor counts on each rank that holds it.'];
+    : ['Bytes of tensors that each rank holds', `Content after loading${report.counts?.padding_bytes > 0 ? ', without padding' : ''}. A replicated tensor counts on each rank that holds it.`];
 
 function ranks() {
     const [title, meaning] = RANKS, explains = make('p', {class: 'soft'}, meaning);
@@ -35,7 +38,7 @@ function ranks() {
         table(title, all.map((n, rank) => ({rank, n, name: String(rank)})), [
             {title: 'rank', cell: r => String(r.rank), key: r => r.rank, number: true},
             {title: 'bytes', cell: r => bytes(r.n), key: r => r.n, number: true},
-            {title: `of ${bytes(most)}`, cell: r => bar(r.n, most), bar: true}], {first: all.length > 16 ? 8 : ROWS, before: all.length > 16 ? [] : [explains, least, advice].filter(Boolean)});
+            {title: fullAt(bytes(most)), cell: r => bar(r.n, most), bar: true}], {first: all.length > 16 ? 8 : ROWS, before: all.length > 16 ? [] : [explains, least, advice].filter(Boolean)});
 }
 
 /* layout: what a GPU needs, and on which assumptions. */
@@ -47,7 +50,7 @@ function training() {
         ...(report.units === undefined && t.gradients > 0 && most >= t.parameters ? [t.assumed || most < t.parameters + t.adam ? `The rank that holds most has ${bytes(most)} of what was laid out, the parameters included. Gradients and optimizer state come on top.`
             : `The rank that holds most has ${bytes(most)} of the checkpoint: parameters, optimizer state and the rest. The total adds ${bytes(t.gradients)} of gradients, and omits what is neither, such as step counters.`] : []),
         t.assumed ? 'Assumed: the optimizer is Adam, with two moments in the dtype of the parameters.' : 'The optimizer state is that of the source. A tensor without it counts as a buffer or frozen parameter, without gradients.',
-        'Assumed: gradients have the dtype and the sharding of the parameters.',
+        `Assumed: gradients have the dtype and the sharding of the parameters.${report.units === undefined && report.counts.padding_bytes > 0 ? ' Both include padding.' : ''}`,
         'Not included: activations, temporary buffers, and memory of CUDA and NCCL.'];
     shares('Memory of the fullest GPU in training, without activations', [{name: 'parameters', bytes: t.parameters}, {name: 'gradients', bytes: t.gradients}, {name: 'optimizer state', bytes: t.adam}],
            facts([['total', bytes(all)], ['in CPU memory', t.cpu > 0 ? bytes(t.cpu) : ''], ['largest gathered unit', t.largest_gather > 0 ? bytes(t.largest_gather) : '']]), list(lines));

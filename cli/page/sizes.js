@@ -5,9 +5,9 @@ const counted2 = entries => facts(entries.map(([key, n]) => [words(key), isBytes
 /* By command: [member of counts, label, meaning]. Those without a value are omitted. */
 const SIZES = {
     inspect: [['bytes', 'tensors', 'each counted once, as if it were whole'],
-        ['file_bytes', 'files with tensors', 'on disk: with headers, objects, and further copies of tensors that several ranks store']],
+        ['file_bytes', 'files with tensors', 'on disk, besides the tensors: REST']],
     verify: [['tensor_bytes', 'tensors', 'each counted once, as if it were whole'],
-        ['bytes', 'stored data', 'the contents that this level checks: tensors with their further copies; from level checksum on, also objects'],
+        ['bytes', 'stored data', 'the contents that this level checks: STORED'],
         ['file_bytes', 'files with tensors', 'on disk: the stored data and what surrounds it'],
         ['bytes_read', 'bytes read', 'part of the stored data that was read; headers and directories are not counted'],
         ['bytes_summed', 'bytes compared with checksums', 'part of the bytes read for which the files record a checksum']],
@@ -17,8 +17,27 @@ const SIZES = {
         ['tied_bytes', 'tied names', 'further names of tensors that are counted already']],
     write: [['in_bytes', 'tensors in the source', 'each counted once, as if it were whole'], ['left_out_bytes', 'left out', 'part of them that is not in the output'],
         ['tied_dropped_bytes', 'tied names omitted', 'further names of tensors that are in the output'], ['out_bytes', 'tensors in the output', 'each counted once'],
-        ['bytes_written', 'output files', 'with headers, objects, and copies of tensors that several ranks store'],
+        ['bytes_written', 'output files', 'the tensors and the rest'],
         ['bytes_read', 'bytes read', 'from the files of the source; small pieces are read with the bytes between them, so this can exceed the tensors']]};
+
+/* What files have besides each tensor counted once. */
+function restOfFiles(format, objects, ranks) {
+    const headers = format === 'dcp' ? 'headers and alignment of each shard, which is a small archive of its own (1 kB and more)' : 'headers and alignment', all = [headers];
+    if (objects > 0)
+        all.push('objects');
+    if (WRITES && ['dcp', 'dcp-safetensors'].includes(format))
+        all.push('metadata');
+    if (ranks > 1 && !['dcp', 'dcp-safetensors'].includes(format))
+        all.push('further copies of tensors that several ranks store');
+    return some(all);
+}
+
+/* Of the bytes that a level checks: an archive has entries without tensors. */
+function storedText() {
+    const format = report.source.format;
+    return ['safetensors', 'hf', 'hdf5'].includes(format) ? 'tensors' : format === 'dcp' ? 'tensors, and from level checksum on objects and the other entries of the archive of each shard'
+        : 'tensors with their further copies, and from level checksum on objects';
+}
 
 /* The members that it has shown. */
 function sizes(c) {
@@ -32,7 +51,7 @@ function sizes(c) {
 
 /* What the output files have besides the tensors; after a cast, the bytes of the tensors are not known. */
 function restOf(c) {
-    const rest = (c.bytes_written ?? 0) - (c.out_bytes ?? 0), shards = report.format === 'dcp' ? 'headers and alignment of each shard, which is a small archive of its own (1 kB and more)' : 'headers and alignment', text = `output files without the tensors counted once: ${shards}, objects, metadata, and further copies of tensors that several ranks store`;
+    const rest = (c.bytes_written ?? 0) - (c.out_bytes ?? 0), text = `output files without the tensors counted once: ${restOfFiles(report.format, c.objects_out, report.world_size)}`;
     return WRITES && rest > 0 && !(c.cast > 0) ? [['rest of the output files', make('span', {}, make('strong', {}, bytes(rest)), make('span', {class: 'soft'}, `: ${text}`))]] : [];
 }
 
@@ -45,6 +64,7 @@ function surroundings(c) {
 /* A plan has not read or written. */
 function meaningOf(key, meaning) {
     const c = report.counts, planned = report.dry_run && ['bytes_read', 'bytes_written'].includes(key) ? 'planned; ' : '', cast = key === 'out_bytes' && c.cast > 0 ? ', before the cast' : '';
+    meaning = meaning.replace('REST', restOfFiles(report.source.format, c.objects, report.source.world_size)).replace('STORED', storedText());
     return `${planned}${report.command === 'average' && key === 'bytes_read' ? meaning.replace('the source', 'all inputs') : meaning}${cast}`;
 }
 

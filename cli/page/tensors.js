@@ -6,7 +6,7 @@ function cuts(t) {
     const rows = divided[0] || 1, columns = divided.slice(1).reduce((all, n) => all * n, 1), rects = [];
     for (let y = 0; y < Math.min(rows, 14); y++)
         for (let x = 0; x < Math.min(columns, 36); x++)
-            rects.push([x * width / Math.min(columns, 36) + .5, y * height / Math.min(rows, 14) + .5, width / Math.min(columns, 36) - 1, height / Math.min(rows, 14) - 1, 'cell']);
+            rects.push([x * (width - 1) / Math.min(columns, 36) + .5, y * (height - 1) / Math.min(rows, 14) + .5, (width - 1) / Math.min(columns, 36), (height - 1) / Math.min(rows, 14), 'cell']);
     return svg(width, height, rects);
 }
 
@@ -26,7 +26,7 @@ const STATISTICS = [
     {title: 'min', cell: t => figure(t.min), key: t => t.min, number: true}, {title: 'max', cell: t => figure(t.max), key: t => t.max, number: true},
     {title: 'NaN', cell: unlessUnread(t => number(t.nan)), key: t => t.nan, number: true, isOmitted: t => t.nan === 0}, {title: 'infinite', cell: unlessUnread(t => number(t.inf)), key: t => t.inf, number: true, isOmitted: t => t.inf === 0},
     {title: 'zeros', cell: unlessUnread(t => percent(t.zeros, t.looked_at)), key: t => t.zeros / (t.looked_at || 1), number: true},
-    {title: 'exponents, 2^', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `${t.exponent_least} to ${t.exponent_least + t.exponents.length - 1}` : '')), wide: true}];
+    {title: 'powers of two', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `2^${t.exponent_least} to 2^${t.exponent_least + t.exponents.length - 1}` : '')), wide: true}];
 
 function tensors() {
     const every = take('tensors'), statistics = take('statistics'), largest = take('largest'), all = every || statistics || largest || [], most = all.reduce((n, t) => Math.max(n, t.bytes || 0), 0);
@@ -63,5 +63,5 @@ function contents() {
     if (dtypes !== undefined)
         shares('Dtypes', Object.entries(dtypes).map(([name, part]) => ({name, ...part})));
     if (parts === undefined && rule)
-        section('Parts of the source', make('p', {}, sentence(rule)), key ? facts([['model key', key]]) : null);
+        section('Parts of the source', make('p', {}, sentence(rule)), key ? facts([['model key', key], ['names in the output', `${key}.NAME \u2192 NAME`]]) : null);
 }

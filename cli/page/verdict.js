@@ -5,7 +5,7 @@ const WRITES = ['consolidate', 'reshard', 'average'].includes(report.command);
 function problems() {
     const count = severity => report.findings.filter(one => one.severity === severity).length, c = report.counts;
     const errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
-    const found = first?.found && report.source.format === undefined ? ` Found: ${first.found}.` : '';
+    const found = first?.found && report.source.format === undefined ? ` Found: ${first.found.replace(/^1 file is missing: /, '')}.` : ''; // the message says it
     const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
     const at = report.source.format === undefined ? first?.path || first?.tensor : first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
     return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}${found}`};
@@ -37,10 +37,10 @@ function spared() {
 
 /* Of verify --like. */
 function nearText() {
-    const n = report.nearness, all = report.near_tensors || [], far = all.filter(t => t.far).length, grown = all.filter(t => t.state === 'grown').length;
+    const n = report.nearness, all = report.near_tensors || [], far = all.filter(t => t.far).length, grown = all.filter(t => t.state === 'grown').length, scaled = all.filter(t => t.state === 'scaled').length;
     if (n === undefined || n.skipped)
         return n === undefined ? '' : ` The values were not compared with ${report.like}.`;
-    return ` Compared with ${report.like}: ${number(n.judged)} of ${plural(n.tensors, 'tensor')} judged, ${number(far)} far${grown > 0 ? `; the norm of ${plural(grown, 'tensor')} grew` : ''}.`;
+    return ` Compared with ${report.like}: ${number(n.judged)} of ${plural(n.tensors, 'tensor')} judged, ${number(far)} far${grown > 0 ? `; the norm of ${plural(grown, 'tensor')} grew` : ''}${scaled > 0 ? `; ${plural(scaled, 'tensor')} scaled` : ''}.`;
 }
 
 function verified() {
@@ -130,7 +130,7 @@ function averageText() {
 
 function written() {
     const c = report.counts, p = problems(), lost = c.cast_overflows > 0 ? ` ${plural(c.cast_overflows, 'value')} became infinite in the cast.` : '';
-    const out = `${averageText()}${plural(c.out, 'tensor')}${c.objects_out > 0 ? ` and ${plural(c.objects_out, 'object')}` : ''}, ${bytes(c.bytes_written)}`;
+    const out = `${averageText()}${plural(c.out, 'tensor')} (${bytes(c.out_bytes)}${c.cast > 0 ? ' before the cast' : ''})${c.objects_out > 0 ? ` and ${plural(c.objects_out, 'object')}` : ''}, in ${bytes(c.bytes_written)} of files`;
     const cast = c.cast > 0 && lost === '' && !report.dry_run ? ` ${plural(c.cast, 'tensor')} cast${given('--dtype') ? ` (${given('--dtype')})` : ''}, no value became infinite.` : '';
     const chosen = ['--part', '--keys', '--exclude'].some(name => given(name) !== undefined), all = !chosen && ['hf', 'safetensors', 'hdf5'].includes(report.format) ? '; --part all includes every tensor, a .pt file everything' : '';
     const left = c.left_out + c.left_out_objects > 0 ? ` Left out: ${[[c.left_out, 'tensor'], [c.left_out_objects, 'object']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(' and ')}${all}.` : '';
@@ -207,11 +207,11 @@ if (report.command !== 'inspect')
 
 const TERM_KEYS = ['format', 'mesh'];
 
-/* The training step with its record; all of them if they differ, the most reliable first. */
+/* The training step with its record, the most reliable one; then those that differ from it. */
 function stepText(source, steps = []) {
     const all = steps.length > 0 ? steps : source.step === undefined ? [] : [{step: source.step, source: source.step_source}];
     const first = all.filter((one, at) => all.findIndex(other => other.step === one.step) === at), text = one => `${one.step}${one.source ? ` (${one.source})` : ''}`;
-    return all.length === 0 ? undefined : first.length > 1 ? `records differ: ${first.map(text).join(', ')}` : text(first[0]);
+    return all.length === 0 ? undefined : text(first[0]) + (first.length > 1 ? `; other records: ${first.slice(1).map(text).join(', ')}` : '');
 }
 
 /* [label, value] of a source. */

@@ -7,7 +7,7 @@
 
 /* Most names, and their bytes: an error has space for the numbers and these. */
 #define LOST_NAMED  3u
-#define NAMES_BYTES 100u
+#define NAMES_BYTES 80u
 /* The most bytes of a tensor of one element: with none larger, hardly anything is left. */
 #define SINGLE_NBYTES 8u
 
@@ -51,10 +51,11 @@ static void write_lost(const lost_text *l, text_buf *text)
 /* Often only numbers such as steps are left, as each has a small record of its own. */
 void lost_text_write(const lost_text *l, uint64_t tensors, text_buf *text)
 {
-    text_printf(text, "%" PRIu64 " of %" PRIu64 " tensor%s %s whole (%" PRIu64 " bytes%s)",
-                l->whole, tensors, text_plural(tensors), l->whole == 1 ? "is" : "are",
-                l->whole_nbytes,
-                l->whole > 0 && l->largest_nbytes <= SINGLE_NBYTES ? ", at most 8 each" : "");
+    text_printf(
+        text, "%" PRIu64 " of %" PRIu64 " tensor%s %s whole (%" PRIu64 " bytes%s)", l->whole,
+        tensors, text_plural(tensors), l->whole == 1 ? "is" : "are", l->whole_nbytes,
+        l->whole > 0 && l->largest_nbytes <= SINGLE_NBYTES ? ", at most 8 bytes each, such as steps"
+                                                           : "");
     if (l->lost > 0)
         write_lost(l, text);
 }

@@ -281,10 +281,20 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
     return *recorded >= 0;
 }
 
+/* Files of other hosts are read only while all ranks serve them: there, what opening found is all. */
+static void add_opened_step(fsdpck_checkpoint *c)
+{
+    const cat_origin *o = &c->cat.origin;
+    add_step(c, o->step, "", o->step_is_recorded ? "state in the files" : "name of the folder");
+}
+
 /* An unreadable record is no error: the step is then unknown. */
 int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
 {
-    if (!c->steps_known) {
+    if (!c->steps_known && c->remote_files != NULL) {
+        c->steps_known = true;
+        add_opened_step(c);
+    } else if (!c->steps_known) {
         c->steps_known = true;
         add_objects(c);
         add_step(c, step_of_trainer_state(c), "", TRAINER_STATE_JSON);

@@ -351,6 +351,8 @@ static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpc
     RETURN_IF(rank_totals_make(&totals, in->to, &in->src->parts, in->optim_state_map, false, err));
     r->rank_nbytes_min = totals.ranks[totals.rank_min].nbytes;
     r->rank_nbytes_max = totals.ranks[totals.rank_max].nbytes;
+    r->rank_nbytes_total = totals.nbytes_total;
+    r->empty_pieces = totals.empty_pieces;
     r->replicated = totals.replicated;
     rank_totals_release(&totals);
     return FSDPCK_OK;

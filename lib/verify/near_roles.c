@@ -15,6 +15,9 @@
  * as much of the first values as one element in so many. */
 #define GROWN_BY_ROOT 0.1
 #define NELEMS_MIN    256u
+/* Values that a training made so much larger have another direction: from here on they are only multiplied.
+ * Of small tensors too, GROWN is needed: gains that began as ones grow alike, but not so far. */
+#define SCALED_COSINE 0.99
 /* Fewer elements of a norm may change by 1 in a training. */
 #define NORM_NELEMS_MIN 4u
 /* A norm is moved by 1 if this takes the distance to so little of itself, in squares. */
@@ -76,6 +79,21 @@ static bool is_weight(const catalogue *c, uint32_t tensor)
                                            catalogue_name_nbytes(c, t->name), ".weight"));
 }
 
+static fsdpck_near_state state_of(const near_tensor *t, const catalogue *c)
+{
+    if (t->is_unread)
+        return FSDPCK_NEAR_COMPRESSED;
+    if (!(t->sums.aa > 0 && t->sums.bb > 0))
+        return t->sums.not_finite > 0 ? FSDPCK_NEAR_NOT_FINITE : FSDPCK_NEAR_ZERO;
+    if (is_small(c, t->tensor))
+        return FSDPCK_NEAR_SMALL;
+    const double by_root = GROWN_BY_ROOT * sqrt((double)catalogue_tensor_nelems(c, t->tensor));
+    const double ratio = sqrt(t->sums.aa) / sqrt(t->sums.bb);
+    if (ratio > GROWN && fabs(cosine_sums_cosine(&t->sums)) >= SCALED_COSINE)
+        return FSDPCK_NEAR_SCALED;
+    return ratio > (by_root < GROWN ? by_root : GROWN) ? FSDPCK_NEAR_GROWN : FSDPCK_NEAR_JUDGED;
+}
+
 static near_change change_of(const near_tensor *t, const catalogue *c)
 {
     const uint64_t n = catalogue_tensor_nelems(c, t->tensor);
@@ -90,20 +108,9 @@ static near_change change_of(const near_tensor *t, const catalogue *c)
         if (cosine_sums_distance(&t->sums, -1, n) < most)
             return NEAR_CHANGE_MORE;
     }
+    if (state_of(t, c) == FSDPCK_NEAR_SCALED)
+        return NEAR_CHANGE_SCALED;
     return t->sums.bb > 0 && !(t->sums.aa > 0) ? NEAR_CHANGE_ZEROS : NEAR_CHANGE_NONE;
-}
-
-static fsdpck_near_state state_of(const near_tensor *t, const catalogue *c)
-{
-    if (t->is_unread)
-        return FSDPCK_NEAR_COMPRESSED;
-    if (!(t->sums.aa > 0 && t->sums.bb > 0))
-        return t->sums.not_finite > 0 ? FSDPCK_NEAR_NOT_FINITE : FSDPCK_NEAR_ZERO;
-    if (is_small(c, t->tensor))
-        return FSDPCK_NEAR_SMALL;
-    const double by_root = GROWN_BY_ROOT * sqrt((double)catalogue_tensor_nelems(c, t->tensor));
-    const double most = by_root < GROWN ? by_root : GROWN;
-    return sqrt(t->sums.aa) > most * sqrt(t->sums.bb) ? FSDPCK_NEAR_GROWN : FSDPCK_NEAR_JUDGED;
 }
 
 /* To nine digits: the last ones of a sum depend on the order of the parts. */

@@ -24,6 +24,7 @@ typedef enum near_change {
     NEAR_CHANGE_ZEROS,  /* all zeros, but not in the model folder */
     NEAR_CHANGE_LESS,   /* a norm minus 1, as trainers with zero-centered norms store it */
     NEAR_CHANGE_MORE,   /* a norm plus 1 */
+    NEAR_CHANGE_SCALED, /* the values of the model folder, times a number far from 1 */
     NEAR_CHANGES
 } near_change;
 

@@ -1,6 +1,7 @@
 #include "verify/verify_near.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -66,7 +67,8 @@ static void put_expected(const near_check *k, const near_role *role, char *text,
     else if (near_roles_are_unrelated(k->near))
         snprintf(text, capacity, "cosine near 1");
     else
-        snprintf(text, capacity, "cosine near %.4g, the median of %" PRIu32 " role%s",
+        snprintf(text, capacity,
+                 "cosine near %.4g, the median of the medians of %" PRIu32 " role%s",
                  k->near->cosine_median, k->near->judged_roles, text_plural(k->near->judged_roles));
 }
 
@@ -93,10 +95,13 @@ static const char *put_found(const near_check *k, const near_role *role, char *t
                  cosine, fault->cosine, fault->head_rows);
         return "export again, and convert the order of RoPE: see 'rope' in fsdpck-map(5)";
     default:
-        snprintf(text, capacity, "cosine %.4g; median of the role %.4g", cosine,
-                 role->cosine_median);
-        return "check how the export names and lays out these tensors; if training replaced them, "
-               "use --no-nearness";
+        snprintf(text, capacity, "cosine %.4g%s; median of the role %.4g", cosine,
+                 role->far > 1 ? " of this tensor, the worst" : "", role->cosine_median);
+        return "export again: likely causes are a square matrix that was transposed and a fused "
+               "one "
+               "that was split in another order, see 'transpose' and 'ungroup' in fsdpck-map(5); "
+               "if "
+               "training replaced these tensors, use --no-nearness";
     }
 }
 
@@ -128,8 +133,8 @@ static void report_model(const near_check *k)
          "model"),
         (path, k->v->src->path),
         (expected, "cosines near 1, as after a training that began with the folder of --like"),
-        (found, "median %.4g of %" PRIu32 " role%s; unrelated: %" PRIu64, k->near->cosine_median,
-         k->near->judged_roles, text_plural(k->near->judged_roles), far),
+        (found, "median %.4g of the medians of %" PRIu32 " role%s; unrelated: %" PRIu64,
+         k->near->cosine_median, k->near->judged_roles, text_plural(k->near->judged_roles), far),
         (next, "check that training began with the model of --like; for a model trained "
                "from scratch, use --no-nearness"));
     findings_report(&k->v->found, &what);
@@ -157,7 +162,32 @@ static const change_text change_texts[NEAR_CHANGES] = {
                           "near after subtracting 1 from each element",
                           "export again with --map-set norm_offset=0, or another map that does not "
                           "add 1: this model stores norms minus 1"},
+    [NEAR_CHANGE_SCALED] =
+        {"is a multiple of that", "are multiples of those", "",
+         "export again, and check which step multiplies these tensors, such as a "
+         "scale, or a sum over ranks in place of their mean; if it is intended, use "
+         "--no-nearness"},
 };
+
+/* The least and the largest factor of the rows. */
+static void put_factors(const near_check *k, const near_role *role, char *text, size_t capacity)
+{
+    double least = INFINITY, most = -INFINITY, cosine = 1;
+    for (uint32_t i = role->first; i < role->end; i++) {
+        const near_row *row = &k->near->rows[i];
+        if (row->change != NEAR_CHANGE_SCALED)
+            continue;
+        least = fmin(least, row->projection);
+        most = fmax(most, row->projection);
+        cosine = fmin(cosine, fabs(row->cosine));
+    }
+    const int nbytes = snprintf(text, capacity, "scaled by %.4g", least);
+    if (most > least)
+        snprintf(text + nbytes, capacity - (size_t)nbytes, " to %.4g; cosines from %.4f", most,
+                 cosine);
+    else
+        snprintf(text + nbytes, capacity - (size_t)nbytes, "; cosine %.4f", cosine);
+}
 
 static void report_change(const near_check *k, const near_role *role, near_change change)
 {
@@ -184,11 +214,14 @@ static void report_change(const near_check *k, const near_role *role, near_chang
     if (change == NEAR_CHANGE_SPOILT)
         snprintf(found, sizeof found, "%" PRIu64 " NaN or infinite element%s", spoilt,
                  text_plural(spoilt));
+    else if (change == NEAR_CHANGE_SCALED)
+        put_factors(k, role, found, sizeof found);
     FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s in the folder of --like", subject),
               (path, k->v->src->path), (tensor, name_of_row(k, first)),
               (expected, "values near those in the folder of --like"), (found, "%s", found),
               (next, "%s", text->next));
-    findings_report(&k->v->found, &what);
+    findings_report_as(&k->v->found, change == NEAR_CHANGE_SCALED ? FINDING_WARNING : FINDING_ERROR,
+                       &what);
 }
 
 static void report_changes(const near_check *k)

@@ -54,8 +54,8 @@ static void mixture_not_seen(const fsdpck_verify *v, char *text, size_t capacity
         snprintf(text, capacity, "; a mixture of files from two saves of the same step");
     else if (compared > 1)
         snprintf(text, capacity,
-                 "; a mixture of files from two saves (the steps of the optimizer in %" PRIu64 " of %" PRIu64
-                 " files were compared)",
+                 "; a mixture of files from two saves (%" PRIu64 " of %" PRIu64
+                 " files have steps of the optimizer, which were compared)",
                  compared, files);
 }
 
@@ -69,7 +69,8 @@ static void not_seen_of_files(const fsdpck_verify *v, char *text, size_t capacit
     if (several || v->src->format->of_two_saves)
         mixture_not_seen(v, text, capacity);
     if (several)
-        snprintf(text + strlen(text), capacity - strlen(text), "; swapped shards of the same shape");
+        snprintf(text + strlen(text), capacity - strlen(text),
+                 "; swapped shards of the same shape");
 }
 
 void verify_set_not_seen(fsdpck_verify *v)
@@ -98,8 +99,7 @@ void verify_set_not_seen(fsdpck_verify *v)
                  v->nested_unchecked, text_plural(v->nested_unchecked), v->nested_first);
     snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
-             without_checksum(v),
-             of_files, doubt ? "; the order of rows (see the notes)" : "",
+             without_checksum(v), of_files, doubt ? "; the order of rows (see the notes)" : "",
              unlike ? "; values that are unrelated to those in the folder of --like" : "", of_state,
              of_nested);
 }
@@ -161,8 +161,7 @@ int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info)
     fsdpck_info all = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(v->src, &all);
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
-    /* Files of other hosts are read only while all ranks serve them. */
-    if (v->src->remote_files == NULL && fsdpck_get_step(v->src, 0, &step)) {
+    if (fsdpck_get_step(v->src, 0, &step)) {
         all.step = step.step;
         all.step_source = step.source;
     }

@@ -76,7 +76,7 @@ def check_advice(run, program, source, work, pages):
     shown = pages.open(page)
     steps = {row[1]: row[3] for row in shown.rows if len(row) == 4 and row[0] in ("error", "warning")}
     assert steps["ZIP-CRC"] == found["ZIP-CRC"]["next"], steps
-    assert steps["DCP-NEWER"] == "After the step of ZIP-CRC, if this remains: " + found["DCP-NEWER"]["next"], steps
+    assert steps["DCP-NEWER"] == "Once ZIP-CRC is solved: " + found["DCP-NEWER"]["next"], steps
     next_part = shown.text().split("'%s': %s" % (bad / "__1_0.distcp", found["ZIP-CRC"]["next"]))
     assert len(next_part) == 2 and found["DCP-NEWER"]["next"] not in next_part[1], shown.text()
     assert "fsdpck verify --level checksum %s" % bad in next_part[1] and "fsdpck latest %s" % (work / "run") in next_part[1], shown.text()
@@ -98,12 +98,12 @@ def check_whole(run, program, source, work, pages):
         assert len(lost) > 3 and whole and any(name in error["found"] for name in lost), lost
         objects = sum(name not in every for name in lost)
         text = "%d of %d tensors are whole (%d bytes%s), %d tensors%s are lost or cut: " % (
-            len(whole), len(every), sum(whole), ", at most 8 each" if max(whole) <= 8 else "", len(lost) - objects,
+            len(whole), len(every), sum(whole), ", at most 8 bytes each, such as steps" if max(whole) <= 8 else "", len(lost) - objects,
             " and %d objects" % objects if objects else "")
         named = error["found"].count("', '") + 1
         assert text in error["found"] and 1 <= named <= 3 and error["found"].endswith(" and %d more" % (len(lost) - named)), (error, text)
         assert error["found"] in pages.open(page).text(), pages.read().text()
-        assert "Errors: 1 error: %s" % error["message"] in pages.read().text() and "Found: %s." % error["found"] in pages.read().text(), pages.read().text()
+        assert "Errors: 1 error: %s" % error["message"] in pages.read().text() and "Found: %s." % error["found"].removeprefix("1 file is missing: ") in pages.read().text(), pages.read().text()
         assert "Sizes" not in pages.read().headings  # nothing was opened
         assert "Everything in the files, whole tensors too: the checkpoint could not be opened." in pages.read().text(), pages.read().text()
         assert "A tensor is counted as whole if the files have all its bytes." in pages.read().text(), pages.read().text()
@@ -124,7 +124,7 @@ def check_notes(run, program, fixtures, work, pages):
 def check_steps(run, program, source, work, pages):
     """The same words for the step of one folder in every command, with each record that differs."""
     folder, page = copy(source, work / "run-9" / "step-70"), work / "steps.html"
-    text = "records differ: 1 (object 'step'), 70 (name of the folder)"
+    text = "1 (object 'step'); other records: 70 (name of the folder)"
     for command in (["inspect"], ["layout", "--world-size", 2], ["reshard", "--dry-run", "--world-size", 2], ["diff"]):
         last = {"reshard": [work / "steps-out"], "diff": [source]}.get(command[0], [])
         run(program, *command, "--html", page, folder, *last)
@@ -190,7 +190,7 @@ def check_exponents(run, program, source, work, pages):
     page = work / "exponents.html"
     run(program, "verify", "--stats", "--html", page, source)
     pages.open(page, 360)
-    seen = pages.browser.evaluate("[...document.querySelectorAll('td[data-title^=exponents]')].filter(one => one.checkVisibility() && one.clientHeight > 0).length")
+    seen = pages.browser.evaluate("[...document.querySelectorAll('td[data-title^=powers]')].filter(one => one.checkVisibility() && one.clientHeight > 0).length")
     assert seen == len(report_of(page)["statistics"]), seen
     for width in (1000, 1400):
         pages.open(page, width)
