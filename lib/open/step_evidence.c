@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -198,6 +199,31 @@ static bool read_step(void *ctx, uint64_t tensor, double *step)
     return number >= 0;
 }
 
+/* Whether files begin with different steps. In a mixture each file has one step only, so that the first one of each
+ * file tells, and no other is read from a good checkpoint. */
+static bool files_differ(const fsdpck_checkpoint *c)
+{
+    const catalogue *cat = &c->cat;
+    const uint64_t files = catalogue_file_count(cat);
+    uint8_t *is_read = calloc(files + 1, 1);
+    int64_t first = -1;
+    bool differ = false;
+    for (uint64_t i = 0; is_read != NULL && !differ && i < catalogue_tensor_count(cat); i++) {
+        const cat_tensor *t = catalogue_tensor(cat, i);
+        if (t->nchunks != 1 || !step_files_is_step(cat, i))
+            continue;
+        const uint32_t holder = catalogue_chunk(cat, t->first_chunk)->file;
+        if (holder >= files || is_read[holder])
+            continue;
+        const int64_t step = step_number_of(c, i);
+        is_read[holder] = step >= 0;
+        differ = step >= 0 && first >= 0 && step != first;
+        first = step >= 0 ? step : first;
+    }
+    free(is_read);
+    return differ;
+}
+
 bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
 {
     step_files f;
@@ -205,7 +231,8 @@ bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
     while (c->base != NULL)
         c = c->base;
     if (c->remote_files != NULL ||
-        (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS))
+        (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS) ||
+        !files_differ(c))
         return false;
     const catalogue *cat = &c->cat;
     for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++)
