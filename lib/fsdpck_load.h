@@ -78,9 +78,9 @@ typedef struct fsdpck_load_options {
  * For memory of a GPU the data goes through pinned buffers of the host; casts are made before the copy. The
  * caller's streams must not use the memory during the call; afterwards all copies have ended.
  *
- * Not collective: each process loads what it needs, with a context that has joined no group. Errors: USAGE (an
- * unknown name, a box outside of the tensor, too little memory, a group), BADINPUT, UNSUPPORTED (a dtype that
- * cannot be cast, or a box of a packed dtype), DEVICE, LIMIT, IO, CHANGED, CANCELLED. err->tensor is the name. */
+ * Not collective: each process loads what it needs, with a context that has joined no group, or is detached from it.
+ * Errors: USAGE (an unknown name, a box outside of the tensor, too little memory, a group), BADINPUT, UNSUPPORTED (a
+ * dtype that cannot be cast), DEVICE, LIMIT, IO, CHANGED, CANCELLED. err->tensor is the name. */
 FSDPCK_API fsdpck_status fsdpck_load(fsdpck_context *ctx, fsdpck_checkpoint *ckpt,
                                      const fsdpck_load_tensor *tensors, size_t count,
                                      const fsdpck_load_options *options,
