@@ -20,6 +20,15 @@ typedef struct state_name {
     bool is_number;
 } state_name;
 
+/* The number of 'optimizers.AdamW.state.3', as Composer has it: its number of digits; 0: none. */
+static size_t number_at_end(const char *param, size_t nbytes)
+{
+    size_t begin = nbytes;
+    while (begin > 0 && param[begin - 1] >= '0' && param[begin - 1] <= '9')
+        begin--;
+    return begin == 0 || text_ends_with(param, begin, ".state.") ? nbytes - begin : 0;
+}
+
 /* Splits 'optim.state.PARAM.KEY'. */
 static bool split(const char *name, size_t nbytes, state_name *s)
 {
@@ -39,10 +48,13 @@ static bool split(const char *name, size_t nbytes, state_name *s)
     *s = (state_name){.param = name + at + n,
                       .param_nbytes = dot - 1 - at - n,
                       .key = name + dot,
-                      .key_nbytes = nbytes - dot,
-                      .is_number = true};
-    for (size_t i = 0; i < s->param_nbytes; i++)
-        s->is_number = s->is_number && s->param[i] >= '0' && s->param[i] <= '9';
+                      .key_nbytes = nbytes - dot};
+    const size_t digits = number_at_end(s->param, s->param_nbytes);
+    s->is_number = digits > 0;
+    if (s->is_number) {
+        s->param += s->param_nbytes - digits;
+        s->param_nbytes = digits;
+    }
     return true;
 }
 
