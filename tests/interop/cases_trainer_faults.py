@@ -267,7 +267,6 @@ WHOLE = "all weights of another save of the same model; a manifest shows it"
 # latest notices a lost file that is OPTIONAL.
 SILENT = {
     ("accelerate", "scheduler.bin"): (("lost",), OPTIONAL),
-    ("transformers-full", "trainer_state.json"): (("lost",), OPTIONAL),
     ("transformers*", "training_args.bin"): (("lost",), OPTIONAL),
     ("verl", "actor/fsdp_config.json"): (("lost",), OPTIONAL),
     ("verl", "actor/huggingface/config.json"): (("lost",), OPTIONAL),
