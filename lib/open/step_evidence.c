@@ -199,8 +199,8 @@ static bool read_step(void *ctx, uint64_t tensor, double *step)
     return number >= 0;
 }
 
-/* Whether files begin with different steps. In a mixture each file has one step only, so that the first one of each
- * file tells, and no other is read from a good checkpoint. */
+/* Whether files begin with different steps. In a mixture each file has one step only, so the first one of each file
+ * shows it, and no other is read from a good checkpoint. */
 static bool files_differ(const fsdpck_checkpoint *c)
 {
     const catalogue *cat = &c->cat;
