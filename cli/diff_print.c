@@ -1,6 +1,7 @@
 #include "diff_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -230,6 +231,15 @@ static void put_type(json_writer *w, const char *key, const char *dtype, const u
     json_end_object(w);
 }
 
+/* Without a bound: null, and that of the finite numbers beside it. */
+static void put_largest(json_writer *w, double largest, uint64_t not_numbers)
+{
+    json_member_double(w, "largest", not_numbers > 0 ? INFINITY : largest);
+    if (not_numbers > 0)
+        json_member_double(w, "largest_finite", largest);
+    json_member_u64(w, "not_numbers", not_numbers);
+}
+
 static void put_norms(json_writer *w, const fsdpck_diff_row *r)
 {
     if (!r->has_norms)
@@ -260,8 +270,7 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
             json_member_u64s(w, "first", r->first, r->ndim_a);
             json_member_string(w, "first_a", r->first_a);
             json_member_string(w, "first_b", r->first_b);
-            json_member_double(w, "largest", r->largest);
-            json_member_u64(w, "not_numbers", r->not_numbers);
+            put_largest(w, r->largest, r->not_numbers);
             put_norms(w, r);
         }
     }
@@ -289,7 +298,7 @@ static void put_parts(json_report *out, const fsdpck_diff *d)
         json_member_u64(w, "differing_tensors", all.differing_tensors);
         json_member_u64(w, "elements", all.nelems);
         json_member_u64(w, "differing", all.differing);
-        json_member_double(w, "largest", all.largest);
+        put_largest(w, all.largest, all.not_numbers);
         if (all.has_norms) {
             json_member_double(w, "norm_a", all.norm_a);
             json_member_double(w, "distance", all.distance);

@@ -405,6 +405,7 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
         return;
     row->differing = r->stats.differing;
     row->not_numbers = r->stats.not_numbers;
+    row->nans = r->stats.nans;
     row->largest = r->stats.largest;
     row->has_norms = r->sums.n == row->nelems;
     row->norm_a = change_sums_norm(r->sums.aa);
