@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "diff_cast.h"
 #include "diff_stat.h"
 #include "html_option.h"
+#include "next_command.h"
 #include "report.h"
 #include "warnings.h"
 
@@ -89,72 +91,6 @@ static void print_row(const cli *c, const fsdpck_diff_row *r)
     putchar('\n');
 }
 
-/* ---- differences that a cast explains ---- */
-
-/* The dtype as an argument of --as, or NULL. *nbytes: size of an element. */
-static const char *float_option_name(const char *dtype, unsigned *nbytes)
-{
-    static const struct {
-        const char *name, *word;
-        unsigned nbytes;
-    } floats[] = {{"bfloat16", "bf16", 2},
-                  {"float16", "fp16", 2},
-                  {"float32", "fp32", 4},
-                  {"float64", "fp64", 8}};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        if (strcmp(dtype, floats[i].name) == 0) {
-            *nbytes = floats[i].nbytes;
-            return floats[i].word;
-        }
-    return NULL;
-}
-
-/* Whether a tensor is a float in both, with the same shape; *a and *b: its dtypes. */
-static bool is_cast(const fsdpck_diff_row *r, const char **a, const char **b, bool *narrows)
-{
-    unsigned a_nbytes = 0, b_nbytes = 0;
-    if (r->ndim_a != r->ndim_b ||
-        (r->ndim_a > 0 && memcmp(r->shape_a, r->shape_b, r->ndim_a * sizeof *r->shape_a) != 0))
-        return false;
-    *a = float_option_name(r->dtype_a, &a_nbytes);
-    *b = float_option_name(r->dtype_b, &b_nbytes);
-    *narrows = b_nbytes <= a_nbytes;
-    return *a != NULL && *b != NULL;
-}
-
-/* The next step if all differences in dtype are one cast between floats; "" else. */
-static const char *cast_next(const command_request *r, const fsdpck_diff *d, uint64_t rows,
-                             char *text, size_t capacity)
-{
-    const char *from = NULL, *to = NULL;
-    bool narrows = false, any = false;
-    text[0] = '\0';
-    for (uint64_t i = 0; i < rows; i++) {
-        fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
-        const char *a, *b;
-        bool narrow;
-        fsdpck_diff_get_row(d, i, &row);
-        if (row.kind != FSDPCK_DIFF_TYPE)
-            continue;
-        if (row.file != NULL) /* not compared with --as */
-            return text;
-        if (!is_cast(&row, &a, &b, &narrow) || (any && (narrow != narrows || a != from || b != to)))
-            return text;
-        from = a;
-        to = b;
-        narrows = narrow;
-        any = true;
-    }
-    if (!any || r->job.select.dtype_count > 0)
-        return text;
-    if (narrows)
-        snprintf(text, capacity, "give --as %s to cast A's floats before the comparison", to);
-    else
-        snprintf(text, capacity,
-                 "swap A and B, and give --as %s to cast B's floats before the comparison", from);
-    return text;
-}
-
 static void count_rows(const fsdpck_diff *d, uint64_t rows, uint64_t *of_kind)
 {
     for (uint64_t i = 0; i < rows; i++) {
@@ -212,10 +148,11 @@ int diff_print_text(const cli *c, const command_request *r, const fsdpck_diff *d
         print_row(c, &row);
     }
     print_totals(c, d, &k);
-    char next[160];
-    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
-        printf("next: %s\n", next);
-    return code;
+    text_buf next = {0};
+    if (diff_cast_next(r, d, &next))
+        printf("next: %s\n", next.text);
+    text_release(&next);
+    return next.failed ? report_no_memory(c) : code;
 }
 
 /* ---- JSON ---- */
@@ -418,10 +355,10 @@ int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
         json_member_double(w, "atol", k.atol);
     if (k.rtol > 0)
         json_member_double(w, "rtol", k.rtol);
-    char next[160];
-    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0') {
+    text_buf next = {0};
+    if (diff_cast_next(r, d, &next)) {
         report_begin_member(&out, REPORT_NEXT);
-        report_put_text(w, next);
+        next_command_put(w, &next);
         json_end_array(w);
     }
     put_parts(&out, d);
