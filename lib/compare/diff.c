@@ -192,6 +192,7 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
     r->writer = &digest_writer;
     r->bare_optimizer = true;
     r->attributes = true;
+    r->dtype_option = "--as";
     const fsdpck_checkpoint *other = src == d->a.src ? d->b.src : d->a.src;
     r->names_objects = r->opt.select.objects != FSDPCK_OBJECTS_DROP;
     r->may_be_empty = diff_may_be_empty(o, src, other, part);
