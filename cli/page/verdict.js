@@ -8,7 +8,8 @@ function problems() {
     const found = first?.found && report.source.format === undefined ? ` Found: ${first.found.replace(/^1 file is missing: /, '')}.` : ''; // the message says it
     const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
     const at = report.source.format === undefined ? first?.path || first?.tensor : first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
-    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}${found}`};
+    const alone = errors === 1 || (errors === 0 && warnings === 1); // of its severity
+    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`${alone ? '' : 'first '}${first?.severity}: ${message}`)}${found}`};
 }
 
 const sentence = text => text === '' ? '' : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
