@@ -51,11 +51,12 @@ typedef struct cli {
     pid_t pager;       /* its process, see pager.h; 0: none */
     terminal out, err; /* stdout and stderr */
     double started_seconds;
-    double join_seconds;          /* from then until all ranks are connected */
-    void *popt;                   /* parsed options, see opt.h */
-    const char *source_path;      /* operand SRC or A, as given; NULL: none */
-    size_t warnings_printed;      /* see warnings.h */
-    const completion *completing; /* NULL: a command runs */
+    double join_seconds;                 /* from then until all ranks are connected */
+    void *popt;                          /* parsed options, see opt.h */
+    const char *source_path;             /* operand SRC or A, as given; NULL: none */
+    size_t warnings_printed;             /* see warnings.h */
+    size_t warnings_of_a, warnings_of_b; /* of diff: those before these numbers are about A, or B */
+    const completion *completing;        /* NULL: a command runs */
 } cli;
 
 typedef struct command {

@@ -6,6 +6,7 @@
 #include "pager.h"
 #include "progress_print.h"
 #include "report.h"
+#include "warnings.h"
 
 #define AT(member) offsetof(command_options, member)
 
@@ -62,11 +63,15 @@ static int run(cli *c, const command_request *r)
     fsdpck_diff *d = NULL;
     convert_inputs in;
     progress_display *view = progress_start(c, (progress_mode)r->given->progress);
+    c->warnings_of_a = SIZE_MAX; /* until A is open */
     fsdpck_status st = convert_inputs_open(c, r, &in, &err);
+    c->warnings_of_a = warnings_count(c);
+    c->warnings_of_b = SIZE_MAX;
     o.select = &in.options.select;
     o.work = &in.options.work;
     if (st == FSDPCK_OK)
         st = open_b(c, r, &b, &err);
+    c->warnings_of_b = warnings_count(c);
     if (st == FSDPCK_OK)
         st = fsdpck_diff_new(c->ctx, in.src, b, &o, &d, &err);
     progress_stop(view);

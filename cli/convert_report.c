@@ -35,13 +35,24 @@ static const char *tied_names_written(const command_request *r, const fsdpck_rep
                                                     : "every name was written";
 }
 
+/* " (--dtype bf16)": what was cast by options, not by --like. */
+static void print_dtypes(const command_request *r)
+{
+    for (size_t i = 0; i < r->job.select.dtype_count; i++)
+        printf("%s%s", i == 0 ? " (--dtype " : " ", r->job.select.dtype[i]);
+    if (r->job.select.dtype_count > 0)
+        putchar(')');
+}
+
 static void print_changes(const command_request *r, const fsdpck_report *p)
 {
     char a[32], b[32];
-    if (p->cast > 0)
-        printf("cast: %s, %s overflowed to infinity\n",
-               report_count(a, sizeof a, p->cast, "tensor"),
+    if (p->cast > 0) {
+        printf("cast: %s", report_count(a, sizeof a, p->cast, "tensor"));
+        print_dtypes(r);
+        printf(", %s overflowed to infinity\n",
                report_count(b, sizeof b, p->cast_overflows, "value"));
+    }
     if (p->filled > 0)
         printf("filled: %s, %s of unwritten elements, with the fill value of the file\n",
                report_count(a, sizeof a, p->filled, "tensor"),

@@ -1,11 +1,14 @@
 #include "diff_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "diff_cast.h"
 #include "diff_stat.h"
 #include "html_option.h"
+#include "next_command.h"
 #include "report.h"
 #include "warnings.h"
 
@@ -88,72 +91,6 @@ static void print_row(const cli *c, const fsdpck_diff_row *r)
     putchar('\n');
 }
 
-/* ---- differences that a cast explains ---- */
-
-/* The dtype as an argument of --as, or NULL. *nbytes: size of an element. */
-static const char *float_option_name(const char *dtype, unsigned *nbytes)
-{
-    static const struct {
-        const char *name, *word;
-        unsigned nbytes;
-    } floats[] = {{"bfloat16", "bf16", 2},
-                  {"float16", "fp16", 2},
-                  {"float32", "fp32", 4},
-                  {"float64", "fp64", 8}};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        if (strcmp(dtype, floats[i].name) == 0) {
-            *nbytes = floats[i].nbytes;
-            return floats[i].word;
-        }
-    return NULL;
-}
-
-/* Whether a tensor is a float in both, with the same shape; *a and *b: its dtypes. */
-static bool is_cast(const fsdpck_diff_row *r, const char **a, const char **b, bool *narrows)
-{
-    unsigned a_nbytes = 0, b_nbytes = 0;
-    if (r->ndim_a != r->ndim_b ||
-        (r->ndim_a > 0 && memcmp(r->shape_a, r->shape_b, r->ndim_a * sizeof *r->shape_a) != 0))
-        return false;
-    *a = float_option_name(r->dtype_a, &a_nbytes);
-    *b = float_option_name(r->dtype_b, &b_nbytes);
-    *narrows = b_nbytes <= a_nbytes;
-    return *a != NULL && *b != NULL;
-}
-
-/* The next step if all differences in dtype are one cast between floats; "" else. */
-static const char *cast_next(const command_request *r, const fsdpck_diff *d, uint64_t rows,
-                             char *text, size_t capacity)
-{
-    const char *from = NULL, *to = NULL;
-    bool narrows = false, any = false;
-    text[0] = '\0';
-    for (uint64_t i = 0; i < rows; i++) {
-        fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
-        const char *a, *b;
-        bool narrow;
-        fsdpck_diff_get_row(d, i, &row);
-        if (row.kind != FSDPCK_DIFF_TYPE)
-            continue;
-        if (row.file != NULL) /* not compared with --as */
-            return text;
-        if (!is_cast(&row, &a, &b, &narrow) || (any && (narrow != narrows || a != from || b != to)))
-            return text;
-        from = a;
-        to = b;
-        narrows = narrow;
-        any = true;
-    }
-    if (!any || r->job.select.dtype_count > 0)
-        return text;
-    if (narrows)
-        snprintf(text, capacity, "give --as %s to cast A's floats before the comparison", to);
-    else
-        snprintf(text, capacity,
-                 "swap A and B, and give --as %s to cast B's floats before the comparison", from);
-    return text;
-}
-
 static void count_rows(const fsdpck_diff *d, uint64_t rows, uint64_t *of_kind)
 {
     for (uint64_t i = 0; i < rows; i++) {
@@ -211,10 +148,11 @@ int diff_print_text(const cli *c, const command_request *r, const fsdpck_diff *d
         print_row(c, &row);
     }
     print_totals(c, d, &k);
-    char next[160];
-    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
-        printf("next: %s\n", next);
-    return code;
+    text_buf next = {0};
+    if (diff_cast_next(r, d, &next))
+        printf("next: %s\n", next.text);
+    text_release(&next);
+    return next.failed ? report_no_memory(c) : code;
 }
 
 /* ---- JSON ---- */
@@ -228,6 +166,15 @@ static void put_type(json_writer *w, const char *key, const char *dtype, const u
     json_member_string(w, "dtype", dtype);
     json_member_u64s(w, "shape", shape, ndim);
     json_end_object(w);
+}
+
+/* Without a bound: null, and that of the finite numbers beside it. */
+static void put_largest(json_writer *w, double largest, uint64_t not_numbers)
+{
+    json_member_double(w, "largest", not_numbers > 0 ? INFINITY : largest);
+    if (not_numbers > 0)
+        json_member_double(w, "largest_finite", largest);
+    json_member_u64(w, "not_numbers", not_numbers);
 }
 
 static void put_norms(json_writer *w, const fsdpck_diff_row *r)
@@ -260,8 +207,7 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
             json_member_u64s(w, "first", r->first, r->ndim_a);
             json_member_string(w, "first_a", r->first_a);
             json_member_string(w, "first_b", r->first_b);
-            json_member_double(w, "largest", r->largest);
-            json_member_u64(w, "not_numbers", r->not_numbers);
+            put_largest(w, r->largest, r->not_numbers);
             put_norms(w, r);
         }
     }
@@ -289,7 +235,7 @@ static void put_parts(json_report *out, const fsdpck_diff *d)
         json_member_u64(w, "differing_tensors", all.differing_tensors);
         json_member_u64(w, "elements", all.nelems);
         json_member_u64(w, "differing", all.differing);
-        json_member_double(w, "largest", all.largest);
+        put_largest(w, all.largest, all.not_numbers);
         if (all.has_norms) {
             json_member_double(w, "norm_a", all.norm_a);
             json_member_double(w, "distance", all.distance);
@@ -409,10 +355,10 @@ int diff_print_json(const cli *c, const command_request *r, const diff_sides *s,
         json_member_double(w, "atol", k.atol);
     if (k.rtol > 0)
         json_member_double(w, "rtol", k.rtol);
-    char next[160];
-    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0') {
+    text_buf next = {0};
+    if (diff_cast_next(r, d, &next)) {
         report_begin_member(&out, REPORT_NEXT);
-        report_put_text(w, next);
+        next_command_put(w, &next);
         json_end_array(w);
     }
     put_parts(&out, d);

@@ -18,22 +18,32 @@ const char *diff_file_prefix(const fsdpck_diff_row *r, char *out, size_t capacit
     return out;
 }
 
+const char *diff_largest(double largest, uint64_t not_numbers, uint64_t nans, char *out,
+                         size_t capacity)
+{
+    snprintf(out, capacity, "%.9g", nans > 0 ? NAN : not_numbers > 0 ? INFINITY : largest);
+    return out;
+}
+
 static void print_counters(const fsdpck_diff *d, uint64_t count)
 {
-    uint64_t counters = 0;
+    uint64_t counters = 0, not_numbers = 0, nans = 0;
     double largest = 0;
-    char n[40];
+    char n[40], text[40];
     for (uint64_t i = 0; i < count; i++) {
         fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
         if (r.kind != FSDPCK_DIFF_VALUES || !r.is_counter)
             continue;
         counters++;
-        largest = r.located && r.largest > largest ? r.largest : largest;
+        largest = r.largest > largest ? r.largest : largest;
+        not_numbers += r.not_numbers;
+        nans += r.nans;
     }
     if (counters > 0)
-        printf("%s, such as steps of the optimizer: largest difference %.9g\n",
-               report_count(n, sizeof n, counters, "counter"), largest);
+        printf("%s, such as steps of the optimizer: largest difference %s\n",
+               report_count(n, sizeof n, counters, "counter"),
+               diff_largest(largest, not_numbers, nans, text, sizeof text));
 }
 
 static const char *relative_text(bool is_known, double relative, char *text, size_t capacity)
@@ -48,7 +58,7 @@ static void add_stat(table *rows, const fsdpck_diff_row *r)
 {
     char name[DIFF_NAME_CAPACITY], shape[512], differing[40], of[40], largest[40];
     char change[40];
-    snprintf(largest, sizeof largest, "%.9g", r->largest);
+    diff_largest(r->largest, r->not_numbers, r->nans, largest, sizeof largest);
     const size_t at = strlen(diff_file_prefix(r, name, sizeof name));
     fsdpck_escape(name + at, sizeof name - at, r->name, r->name_nbytes);
     const char *const cells[] = {
@@ -72,7 +82,7 @@ static void add_totals(table *rows, const fsdpck_diff *d)
             continue;
         snprintf(name, sizeof name, "total of %s, %s", fsdpck_part_name((fsdpck_part)part),
                  report_count(n, sizeof n, all.tensors, "tensor"));
-        snprintf(largest, sizeof largest, "%.9g", all.largest);
+        diff_largest(all.largest, all.not_numbers, all.nans, largest, sizeof largest);
         const char *const cells[] = {
             name,
             "",

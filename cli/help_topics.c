@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "page_text.h"
@@ -53,17 +55,42 @@ static bool find_page(const help_topic *topic, char path[PATH_MAX])
     return false;
 }
 
+extern char **environ;
+
+/* Of an installed page. Returns false if man does not show it. *reason: 0, or why man was not started. */
+static bool run_man(const help_topic *topic, int *reason)
+{
+    char *const words[] = {(char[]){"man"}, (char *)topic->section, (char *)topic->page, NULL};
+    pid_t child;
+    int status = 0;
+    *reason = posix_spawnp(&child, words[0], NULL, NULL, words, environ);
+    if (*reason != 0)
+        return false;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 int help_topic_open(const cli *c, const help_topic *topic)
 {
     char path[PATH_MAX];
     const bool has_page = find_page(topic, path);
-    if (has_page)
+    int reason = 0;
+    if (has_page) {
         execlp("man", "man", path, (char *)NULL);
-    else
-        execlp("man", "man", topic->section, topic->page, (char *)NULL);
-    const int reason = errno;
+        reason = errno;
+    } else if (run_man(topic, &reason)) {
+        return 0;
+    }
     if (has_page && page_text_print(path))
         return 0;
+    if (reason == 0) { /* man has printed what it lacks */
+        fprintf(
+            stderr,
+            "  next:     install the manual pages, or read that of the sources: man -l man/%s.%s\n",
+            topic->page, topic->section);
+        return FSDPCK_IO;
+    }
     fprintf(stderr, "fsdpck %s: program 'man' not started: %s\n", c->command, strerror(reason));
     if (has_page)
         fprintf(stderr, "  next:     read '%s'\n", path);

@@ -180,9 +180,13 @@ static void print_balance(const inspect_totals *s)
         printf("  per rank    %s\n", report_bytes(a, sizeof a, s->rank_nbytes[least]));
         return;
     }
-    printf("  per rank    %s (rank %zu) to %s (rank %zu)\n",
-           report_bytes(a, sizeof a, s->rank_nbytes[least]), least,
-           report_bytes(b, sizeof b, s->rank_nbytes[most]), most);
+    report_bytes(a, sizeof a, s->rank_nbytes[least]);
+    report_bytes(b, sizeof b, s->rank_nbytes[most]);
+    if (strcmp(a, b) == 0) { /* they differ below the digits that are shown */
+        report_count(a, sizeof a, s->rank_nbytes[least], "byte");
+        report_count(b, sizeof b, s->rank_nbytes[most], "byte");
+    }
+    printf("  per rank    %s (rank %zu) to %s (rank %zu)\n", a, least, b, most);
 }
 
 static void print_largest(const cli *c, const fsdpck_checkpoint *ckpt, const inspect_totals *s)

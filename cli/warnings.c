@@ -4,13 +4,28 @@
 
 #include "report.h"
 
+/* Before its message: the side of a diff, or "". */
+static const char *side_of(const cli *c, size_t i)
+{
+    return i < c->warnings_of_a ? "A: " : i < c->warnings_of_b ? "B: " : "";
+}
+
+size_t warnings_count(const cli *c)
+{
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
+    size_t count = 0;
+    while (fsdpck_context_warning(c->ctx, count, &w))
+        count++;
+    return count;
+}
+
 void warnings_print(cli *c)
 {
     fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     flockfile(stderr);
     for (; fsdpck_context_warning(c->ctx, c->warnings_printed, &w); c->warnings_printed++) {
-        fprintf(stderr, "fsdpck %s: %swarning:%s %s", c->command, paint(&c->err, PAINT_WARNING),
-                paint(&c->err, PAINT_END), w.message);
+        fprintf(stderr, "fsdpck %s: %swarning:%s %s%s", c->command, paint(&c->err, PAINT_WARNING),
+                paint(&c->err, PAINT_END), side_of(c, c->warnings_printed), w.message);
         if (w.finding != FSDPCK_FINDING_NONE)
             fprintf(stderr, " [%s]", fsdpck_finding_name(w.finding));
         fputc('\n', stderr);
@@ -67,6 +82,12 @@ void warnings_put_finding(json_writer *w, fsdpck_finding_id finding, const char 
 void warnings_put(const cli *c, json_writer *json)
 {
     fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
-    for (size_t i = 0; fsdpck_context_warning(c->ctx, i, &w); i++)
-        warnings_put_finding(json, w.finding, "warning", w.message, report_next(w.finding, w.next));
+    for (size_t i = 0; fsdpck_context_warning(c->ctx, i, &w); i++) {
+        text_buf message = {0};
+        text_printf(&message, "%s%s", side_of(c, i), w.message);
+        json->out->failed |= message.failed;
+        warnings_put_finding(json, w.finding, "warning", message.failed ? "" : message.text,
+                             report_next(w.finding, w.next));
+        text_release(&message);
+    }
 }

@@ -10,6 +10,9 @@
 /* Prints the warnings since the last call. May be called from any thread. */
 void warnings_print(cli *c);
 
+/* The number of warnings so far. */
+size_t warnings_count(const cli *c);
+
 /* Whether any is about the input. */
 bool warnings_any(const cli *c);
 

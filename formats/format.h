@@ -224,7 +224,8 @@ typedef enum writer_option {
     WRITER_DEVICE_TYPE = 4,
     WRITER_TORCH = 8,
     WRITER_HDF5_GROUPS = 16,
-    WRITER_LIKE = 32
+    WRITER_LIKE = 32,
+    WRITER_MAX_SHARD = 64
 } writer_option;
 
 typedef struct writer_options {

@@ -97,6 +97,7 @@ typedef struct fsdpck_diff_row {
     double norm_a, distance, relative;
     fsdpck_part part; /* model, optimizer or other: of A, or of B if A lacks it */
     int is_counter;   /* a tensor with one element that counts, such as the step of an optimizer */
+    uint64_t nans;    /* of not_numbers: NaN on a side */
 } fsdpck_diff_row;
 
 /* The tensors of one part that were compared, all together; without counters. */
@@ -109,6 +110,7 @@ typedef struct fsdpck_diff_part {
      * equal. 0 also if only digests of one of them were compared. */
     int has_norms;
     double norm_a, distance, relative;
+    uint64_t not_numbers, nans; /* as in fsdpck_diff_row */
 } fsdpck_diff_part;
 
 /* Compares `a` and `b`, and the files of a trainer's state that lie beside the weights of both, such as

@@ -48,7 +48,11 @@ const natural = name => name.replace(/\d+/g, n => n.padStart(9, '0'));
 const number = n => n.toLocaleString('en-US');
 const plural = (n, word) => `${number(n)} ${word}${n === 1 ? '' : 's'}`;
 const figure = (x, digits = 4) => typeof x !== 'number' ? String(x ?? '') : x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e5) ? String(+x.toPrecision(digits)) : x.toExponential(digits - 2);
-const percent = (part, all) => (all > 0 ? 100 * part / all : 0).toFixed(1) + ' %';
+/* Not 0.0 % of some, nor 100.0 % of all but some. */
+function percent(part, all) {
+    const found = all > 0 ? 100 * part / all : 0, text = found.toFixed(1);
+    return `${found > 0 && text === '0.0' ? '<0.1' : found < 100 && text === '100.0' ? '>99.9' : text} %`;
+}
 const shape = sizes => '[' + sizes.join(', ') + ']';
 
 function bytes(n) {

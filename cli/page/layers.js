@@ -28,8 +28,8 @@ function moved(rows) {
             one.squares += d.distance === null ? NaN : d.distance ** 2;
             one.squaresOfA += d.norm_a === null ? NaN : d.norm_a ** 2;
         }
-        if (d.elements && (d.largest || 0) >= one.largest) {
-            one.largest = d.largest || 0;
+        if (d.elements && finite(d) >= one.largest) {
+            one.largest = finite(d);
             one.of = d.tensor.slice(key.length).replace(/^\./, '') || d.tensor;
         }
         found.set(key, one);
@@ -51,6 +51,9 @@ function withNorms(d) {
 
 const changeText = x => x === undefined ? '-' : `${figure(100 * x)} %`;
 
+/* The largest difference of finite numbers. */
+const finite = d => d.largest_finite ?? d.largest ?? 0;
+
 /* Of finite numbers; those that are not are counted. */
 function distance(largest, notNumbers) {
     const count = `NaN or infinite: ${number(notNumbers)}`;
@@ -70,7 +73,7 @@ function partsCompared() {
     if (all.length > 0)
         table('Parts', all, [{title: 'part', cell: p => p.part, name: true}, {title: 'tensors that differ', cell: p => `${number(p.differing_tensors)} of ${number(p.tensors)}`, number: true},
             {title: 'elements that differ', cell: p => `${number(p.differing)} of ${number(p.elements)}`, number: true}, {title: 'relative change', cell: withNorms, number: true},
-            {title: 'largest difference', cell: p => figure(p.largest), number: true}],
+            {title: 'largest difference', cell: p => distance(finite(p), p.not_numbers), key: p => p.not_numbers ? Infinity : p.largest, number: true}],
             {after: counters > 0 ? [make('p', {class: 'soft'}, `${plural(counters, 'counter')}, such as the step of an optimizer, ${counters === 1 ? 'is' : 'are'} not counted here.`)] : []});
 }
 
@@ -138,6 +141,6 @@ function differencesOf(all, part) {
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
             {title: 'relative change', cell: d => d.elements ? withNorms(d) : '', key: order, number: true, first: true},
             {title: most > 0 ? fullAt(changeText(most)) : '', cell: d => typeof d.relative === 'number' && !d.counter ? bar(d.relative, most) : '', bar: true, spare: true},
-            {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
+            {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(finite(d), d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
         ...(has(d => firstOf(d) !== '') ? [{title: valued ? 'first difference: A \u2192 B' : 'values: A \u2192 B', cell: firstOf, wide: true}] : [])]);
 }

@@ -7,13 +7,13 @@ function nearness() {
     const n = take('nearness'), like = take('like'), roles = take('near_roles') || [], all = take('near_tensors') || [];
     if (n === undefined)
         return;
-    const rest = all.filter(t => !['judged', 'scaled'].includes(t.state)), scaled = all.filter(t => t.state === 'scaled'), of = state => rest.filter(t => t.state === state).length;
+    const rest = all.filter(t => !['judged', 'scaled'].includes(t.state)), scaled = all.filter(t => t.state === 'scaled'), out = [...rest, ...scaled], of = state => out.filter(t => t.state === state).length;
     const reasons = Object.keys(STATES).filter(state => of(state) > 0).map(state => `${STATES[state]}: ${number(of(state))}`).join('; ');
     const parts = all.reduce((sum, t) => sum + t.not_finite, 0);
     explained('judged');
     section(`Nearness to ${like || 'the other folder'}`, n.skipped ? make('p', {}, `The values were not compared: ${n.skipped}.`) : facts([
-        ['tensors of both', number(n.tensors)], ['judged', `${number(n.judged)} in ${plural(n.judged_roles, 'role')}`], ['far', number(all.filter(t => t.far).length)], ['scaled', scaled.length > 0 ? number(scaled.length) : ''],
-        ['not judged', rest.length > 0 ? `${number(rest.length)} (${reasons})` : '0'], ['not compared: integers, or quantized in one', n.other_tensors > 0 ? number(n.other_tensors) : ''],
+        ['tensors of both', number(n.tensors)], ['judged', `${number(n.judged)} in ${plural(n.judged_roles, 'role')}`], ['far', number(all.filter(t => t.far).length)], 
+        ['not judged', out.length > 0 ? `${number(out.length)} (${reasons})` : '0'], ['not compared: integers, or quantized in one', n.other_tensors > 0 ? number(n.other_tensors) : ''],
         ['not compared: compressed', n.compressed > 0 ? number(n.compressed) : ''], ['elements not compared: not finite', parts > 0 ? number(parts) : '']]));
     nearRoles(roles);
     nearTensors('Tensors that are far', all.filter(t => t.far));

@@ -14,11 +14,8 @@ function balance() {
         return null;
     if (padding !== undefined)
         explained('padding');
-    if (c.empty_pieces > 0)
-        explained('empty shards');
     return facts([['least', at(k.min, k.min_rank)], ['most', at(k.max, k.max_rank)], ['mean', k.mean === undefined ? '' : bytes(k.mean)],
                   ['largest / mean', k.imbalance === undefined ? '' : k.imbalance.toFixed(3)], ['total of all ranks', k.sum === undefined ? '' : bytes(k.sum)],
-                  ['empty shards', c.empty_pieces === undefined ? '' : number(c.empty_pieces)],
                   ['padding of all ranks, besides', padding === undefined ? '' : `${bytes(padding)} (${percent(padding, k.sum + padding)} of their memory)`]]);
 }
 

@@ -26,7 +26,7 @@ const STATISTICS = [
     {title: 'min', cell: t => figure(t.min), key: t => t.min, number: true}, {title: 'max', cell: t => figure(t.max), key: t => t.max, number: true},
     {title: 'NaN', cell: unlessUnread(t => number(t.nan)), key: t => t.nan, number: true, isOmitted: t => t.nan === 0}, {title: 'infinite', cell: unlessUnread(t => number(t.inf)), key: t => t.inf, number: true, isOmitted: t => t.inf === 0},
     {title: 'zeros', cell: unlessUnread(t => percent(t.zeros, t.looked_at)), key: t => t.zeros / (t.looked_at || 1), number: true},
-    {title: 'powers of two', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `2^${t.exponent_least} to 2^${t.exponent_least + t.exponents.length - 1}` : '')), wide: true}];
+    {title: 'powers of two', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `2^${t.exponent_least} to 2^${t.exponent_least + t.exponents.length}` : '')), wide: true}];
 
 function tensors() {
     const every = take('tensors'), statistics = take('statistics'), largest = take('largest'), all = every || statistics || largest || [], most = all.reduce((n, t) => Math.max(n, t.bytes || 0), 0);

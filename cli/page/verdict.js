@@ -8,7 +8,8 @@ function problems() {
     const found = first?.found && report.source.format === undefined ? ` Found: ${first.found.replace(/^1 file is missing: /, '')}.` : ''; // the message says it
     const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
     const at = report.source.format === undefined ? first?.path || first?.tensor : first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
-    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}${found}`};
+    const alone = errors === 1 || (errors === 0 && warnings === 1); // of its severity
+    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? `${sentence(`${numbers}: ${message}`)}${found}` : `${numbers}. ${sentence(`${alone ? '' : 'first '}${first?.severity}: ${message}`)}${found}`};
 }
 
 const sentence = text => text === '' ? '' : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
@@ -81,17 +82,23 @@ function valuesDiffer(values, c) {
     return `values differ in ${number(values.length)} ${all}${values.length === 1 && all === '' || c.tensors_compared === 1 ? 'tensor' : 'tensors'}${ofThem}${isPart ? where(rest) : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`;
 }
 
+/* Which tensor has the largest relative change, of those that have one. */
+function amongWhich(rows) {
+    const without = rows.filter(d => d.norm_a !== undefined && typeof d.relative !== 'number');
+    return without.length === 0 ? 'tensor' : `of the tensors ${without.every(d => d.norm_a === 0) ? 'that are not zero in A' : 'with finite numbers'}`;
+}
+
 /* How far the model changed as a whole, and its most changed tensor; likewise the optimizer and the rest. Counters do not count. Without
  * any such number, the largest difference. */
 function farthest(values) {
     const most = (rows, key) => rows.reduce((a, b) => (b[key] ?? 0) > (a[key] ?? 0) ? b : a, {}), weights = values.filter(d => !d.counter), far = most(weights, 'largest'), all = [];
     for (const p of report.part_totals ?? []) {
-        const tensor = most(weights.filter(d => d.part === p.part), 'relative'), part = report.part_totals.length > 1 ? `${p.part} ` : '';
+        const rows = weights.filter(d => d.part === p.part), tensor = most(rows, 'relative'), part = report.part_totals.length > 1 ? `${p.part} ` : '';
         const whole = p.relative > 0 ? `${changeText(p.relative)} as a whole` : 'as a whole not known, as some numbers are not finite';
         if (tensor.relative > 0)
-            all.push(p.tensors === 1 ? `${part}${changeText(tensor.relative)} ('${tensor.tensor}')` : `${part}${whole}, at most ${changeText(tensor.relative)} in one tensor ('${tensor.tensor}')`);
+            all.push(p.tensors === 1 ? `${part}${changeText(tensor.relative)} ('${tensor.tensor}')` : `${part}${whole}, at most ${changeText(tensor.relative)} in one ${amongWhich(rows)} ('${tensor.tensor}')`);
     }
-    return all.length > 0 ? [`relative change: ${all.join('; ')}`] : far.largest > 0 ? [`largest difference: ${figure(far.largest)} ('${far.tensor}')`] : [];
+    return all.length > 0 ? [`relative change: ${all.join('; ')}`] : far.largest > 0 ? [`largest difference${values.some(d => d.not_numbers > 0) ? ' of the tensors with finite numbers' : ''}: ${figure(far.largest)} ('${far.tensor}')`] : [];
 }
 
 function compared() {

@@ -152,6 +152,6 @@ const format_writer hf_writer = {
     .holds = st_layout_holds,
     .layout = layout,
     .id = FSDPCK_FORMAT_HF,
-    .options = WRITER_LIKE,
+    .options = WRITER_LIKE | WRITER_MAX_SHARD,
     .of_model = true,
 };

@@ -112,6 +112,7 @@ static void compare_block(dtype d, const compare_rule *rule, const uint8_t *a, c
         note_difference(s, first + i, a + i * itemsize, b + i * itemsize, itemsize);
         for (size_t k = i * per; numbers && k < (i + 1) * per; k++) {
             const double apart = fabs(x[k] - y[k]);
+            s->nans += isnan(apart) != 0;
             if (!isfinite(x[k]) || !isfinite(y[k]))
                 s->not_numbers++;
             else if (apart > s->largest)
@@ -144,6 +145,7 @@ void compare_add(compare_stats *to, const compare_stats *from)
     }
     to->differing += from->differing;
     to->not_numbers += from->not_numbers;
+    to->nans += from->nans;
     if (from->largest > to->largest)
         to->largest = from->largest;
 }

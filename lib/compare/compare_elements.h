@@ -25,6 +25,7 @@ typedef struct compare_stats {
     /* Over elements that differ and are finite on both sides; complex elements by halves. */
     double largest;
     uint64_t not_numbers; /* NaN or infinite on one side */
+    uint64_t nans;        /* of these: NaN on one side */
 } compare_stats;
 
 /* n elements, little-endian, any alignment; `first` is the index of the first of them. Returns whether any bytes

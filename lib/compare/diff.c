@@ -192,6 +192,7 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
     r->writer = &digest_writer;
     r->bare_optimizer = true;
     r->attributes = true;
+    r->dtype_option = "--as";
     const fsdpck_checkpoint *other = src == d->a.src ? d->b.src : d->a.src;
     r->names_objects = r->opt.select.objects != FSDPCK_OBJECTS_DROP;
     r->may_be_empty = diff_may_be_empty(o, src, other, part);
@@ -405,6 +406,7 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
         return;
     row->differing = r->stats.differing;
     row->not_numbers = r->stats.not_numbers;
+    row->nans = r->stats.nans;
     row->largest = r->stats.largest;
     row->has_norms = r->sums.n == row->nelems;
     row->norm_a = change_sums_norm(r->sums.aa);

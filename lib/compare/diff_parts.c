@@ -54,6 +54,8 @@ static void add_pair(const fsdpck_diff *d, size_t i, fsdpck_diff_part *all, chan
     if (p->stats.differing == UINT64_MAX)
         return;
     all->differing += p->stats.differing;
+    all->not_numbers += p->stats.not_numbers;
+    all->nans += p->stats.nans;
     all->largest = p->stats.largest > all->largest ? p->stats.largest : all->largest;
 }
 

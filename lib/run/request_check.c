@@ -115,6 +115,7 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
         const char *word;
         writer_option option;
     } own[] = {
+        {o->output.max_shard_nbytes > 0, "--max-shard-size", WRITER_MAX_SHARD},
         {o->output.align_nbytes > 0, "--align", WRITER_ALIGN},
         {o->output.rank_pattern != NULL, "--rank-pattern", WRITER_RANK_PATTERN},
         {o->output.device_type != NULL, "--device-type", WRITER_DEVICE_TYPE},

@@ -120,7 +120,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .options = {o->select.keys, o->select.keys_count, o->select.exclude,
                     o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
                     o->select.rename, o->select.rename_count, o->select.dtype,
-                    o->select.dtype_count},
+                    o->select.dtype_count, r->dtype_option},
         .key_beside = r->key_beside,
         .only = r->only,
         .part = mapped                     ? PART_MODEL

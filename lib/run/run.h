@@ -65,6 +65,7 @@ typedef struct run {
     bool bare_optimizer, names_objects, may_be_empty;
     bool attributes;               /* likewise */
     const char *key_beside;        /* likewise */
+    const char *dtype_option;      /* likewise */
     const select_only *only;       /* as in select_request; NULL: by the options */
     bool check_manifest;           /* likewise: manifest_files_check_lost */
     rank_differences *differences; /* as in exec_request */

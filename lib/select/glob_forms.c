@@ -5,6 +5,7 @@
 
 #include "base/name_glob.h"
 #include "model/fqn.h"
+#include "select/select_cast.h"
 #include "select/select_internal.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -14,11 +15,21 @@ typedef struct glob_set {
     const char *const *globs;
     size_t count, missing; /* missing: those that have matched no name */
     bool *matched;
+    bool is_final; /* of final names, not of those before --rename */
 } glob_set;
 
 static bool is_selected_part(const select_state *a, checkpoint_part part)
 {
     return a->request->part == PART_ALL || a->request->part == part;
+}
+
+static void match_name(glob_set *s, const char *name)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (!s->matched[i] && name_glob_matches(s->globs[i], name)) {
+            s->matched[i] = true;
+            s->missing--;
+        }
 }
 
 static fsdpck_status try_name(const select_state *a, glob_set *s, uint32_t id, checkpoint_part part,
@@ -28,11 +39,7 @@ static fsdpck_status try_name(const select_state *a, glob_set *s, uint32_t id, c
         return FSDPCK_OK;
     select_original_name(a, id, part, name);
     RETURN_IF(text_check(name, err));
-    for (size_t i = 0; i < s->count; i++)
-        if (!s->matched[i] && name_glob_matches(s->globs[i], name->text)) {
-            s->matched[i] = true;
-            s->missing--;
-        }
+    match_name(s, name->text);
     return FSDPCK_OK;
 }
 
@@ -42,6 +49,10 @@ static fsdpck_status try_names(const select_state *a, glob_set *s, fsdpck_error 
     text_buf name = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;
     s->missing = s->count;
+    for (size_t i = 0; s->is_final && s->missing > 0 && i < a->picks.count; i++)
+        match_name(s, strtab_text(&a->names, VEC_AT(&a->picks, select_pick, i)->name));
+    if (s->is_final)
+        return FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && s->missing > 0 && i < p->tensor_count; i++)
         st = try_name(a, s, catalogue_tensor(a->from, i)->name, (checkpoint_part)p->tensor_part[i],
                       &name, err);
@@ -75,7 +86,8 @@ static fsdpck_status change_form(const select_state *a, checkpoint_part part, co
 }
 
 /* Replaces a pattern by the form that matches, if one does. */
-static fsdpck_status fit(const select_state *a, char **glob, text_buf *form, fsdpck_error *err)
+static fsdpck_status fit(const select_state *a, bool is_final, char **glob, text_buf *form,
+                         fsdpck_error *err)
 {
     const checkpoint_part parts[] = {PART_MODEL, PART_OPTIMIZER};
     for (size_t i = 0; i < COUNT(parts); i++) {
@@ -86,7 +98,7 @@ static fsdpck_status fit(const select_state *a, char **glob, text_buf *form, fsd
             RETURN_IF(change_form(a, parts[i], keys[k], *glob, form, err));
             bool matched = false;
             const char *const text = form->text;
-            glob_set one = {.globs = &text, .count = 1, .matched = &matched};
+            glob_set one = {.globs = &text, .count = 1, .matched = &matched, .is_final = is_final};
             if (strcmp(text, *glob) == 0)
                 continue;
             RETURN_IF(try_names(a, &one, err));
@@ -136,9 +148,27 @@ fsdpck_status glob_forms_fit(select_state *a, fsdpck_error *err)
     fsdpck_status st = try_names(a, &all, err);
     for (size_t i = 0; st == FSDPCK_OK && i < all.count; i++)
         if (!all.matched[i])
-            st = fit(a, &f->globs[i], &form, err);
+            st = fit(a, false, &f->globs[i], &form, err);
     text_release(&form);
     free(all.matched);
+    return st;
+}
+
+fsdpck_status glob_forms_fit_casts(select_state *a, fsdpck_error *err)
+{
+    text_buf form = {.limit_bytes = UINT32_MAX};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < a->rules.casts.count; i++) {
+        select_cast *cast = VEC_AT(&a->rules.casts, select_cast, i);
+        const char *const glob = cast->glob;
+        bool matched = false;
+        glob_set one = {.globs = &glob, .count = 1, .matched = &matched, .is_final = true};
+        if (glob != NULL)
+            st = try_names(a, &one, err);
+        if (st == FSDPCK_OK && glob != NULL && !matched)
+            st = fit(a, true, &cast->glob, &form, err);
+    }
+    text_release(&form);
     return st;
 }
 

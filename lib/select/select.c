@@ -350,6 +350,7 @@ static fsdpck_status build(select_state *a, fsdpck_error *err)
     RETURN_IF(load_objects(a, err));
     RETURN_IF(select_inner_keep(a, err));
     RETURN_IF(pick_tensors(a, err));
+    RETURN_IF(glob_forms_fit_casts(a, err));
     RETURN_IF(select_omit_unread(a, err));
     RETURN_IF(select_objects_rename(a, err));
     RETURN_IF(select_find_ties(a, err));

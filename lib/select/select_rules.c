@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/name_glob.h"
-#include "base/similar.h"
+#include "select/select_cast.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -25,11 +25,6 @@ enum {
     RULE_USED = 1,
     RULE_KEPT /* it matched only what rules do not change */
 };
-
-typedef struct select_cast {
-    char *glob; /* NULL: the model part's usual floats */
-    dtype to;
-} select_cast;
 
 static size_t options_count(const select_options *w)
 {
@@ -127,44 +122,6 @@ static fsdpck_status compile_rename(const char *word, select_rename *rename, fsd
     return FSDPCK_OK;
 }
 
-static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_error *err)
-{
-    static const char *const short_names[][2] = {
-        {"bf16", "bfloat16"},        {"fp16", "float16"},
-        {"f16", "float16"},          {"fp32", "float32"},
-        {"f32", "float32"},          {"fp64", "float64"},
-        {"f64", "float64"},          {"fp8_e4m3", "float8_e4m3fn"},
-        {"fp8_e5m2", "float8_e5m2"},
-    };
-    const char *equals = strrchr(word, '=');
-    const char *name = equals == NULL ? word : equals + 1;
-    for (size_t i = 0; i < sizeof short_names / sizeof short_names[0]; i++) {
-        if (strcmp(name, short_names[i][0]) == 0)
-            name = short_names[i][1];
-    }
-    cast->to = dtype_from_name(name, strlen(name));
-    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1) {
-        similar_search search = similar_to(name);
-        for (size_t i = 0; i < sizeof short_names / sizeof short_names[0]; i++) {
-            (void)similar_try(&search, short_names[i][0]);
-            (void)similar_try(&search, short_names[i][1]);
-        }
-        return FAIL_WITH(
-            err, USAGE, NONE, ("'%s' does not name a floating-point dtype", word),
-            (next,
-             "%s%s%suse bf16, fp16, fp32, fp64 or a dtype by its torch name, optionally with a "
-             "glob: '*.norm.*=fp32'",
-             search.best == NULL ? "" : "did you mean '", search.best == NULL ? "" : search.best,
-             search.best == NULL ? "" : "'? Otherwise "));
-    }
-    if (equals != NULL) {
-        cast->glob = strndup(word, (size_t)(equals - word));
-        if (cast->glob == NULL)
-            return error_set_nomem(err, strlen(word));
-    }
-    return FSDPCK_OK;
-}
-
 fsdpck_status select_rules_compile(const select_options *options, select_rules *rules,
                                    fsdpck_error *err)
 {
@@ -187,7 +144,7 @@ fsdpck_status select_rules_compile(const select_options *options, select_rules *
         select_cast *c = vec_push(&rules->casts, err);
         if (c == NULL)
             GOTO_IF(FSDPCK_LIMIT, out);
-        GOTO_IF(compile_cast(options->dtype[i], c, err), out);
+        GOTO_IF(select_cast_compile(options->dtype[i], c, err), out);
     }
 out:
     if (st != FSDPCK_OK)
@@ -446,11 +403,16 @@ static fsdpck_status check_list(const select_rules *r, const char *option, const
                              (next, "list the names with: fsdpck inspect --tree SRC"));
         if (r->used[at + i])
             continue;
-        const bool is_cast = strcmp(option, "--dtype") == 0;
+        const bool is_cast = list == r->options->dtype;
+        const bool is_glob = is_cast || list == r->options->keys || list == r->options->exclude;
         const char *hint = r->hints[at + i].text;
         (void)FAIL(err, USAGE, NONE, "%s '%s' matches no%s", option, list[i],
                    is_cast ? " floating-point tensor" : "thing");
-        if (hint != NULL)
+        if (is_glob && strchr(list[i], '{') != NULL)
+            error_next(err,
+                       "give one pattern for each of {...}, which has no meaning in a glob, and "
+                       "list the names with: fsdpck inspect --tree SRC");
+        else if (hint != NULL)
             error_next(err,
                        "did you mean '%s%s'? Names can have an outer key; list them with: "
                        "fsdpck inspect --tree SRC",
@@ -474,7 +436,8 @@ fsdpck_status select_rules_check_used(const select_rules *r, fsdpck_error *err)
     at += w->strip_prefix_count;
     RETURN_IF(check_list(r, "--rename", w->rename, w->rename_count, at, err));
     at += w->rename_count;
-    return check_list(r, "--dtype", w->dtype, w->dtype_count, at, err);
+    return check_list(r, w->dtype_option == NULL ? "--dtype" : w->dtype_option, w->dtype,
+                      w->dtype_count, at, err);
 }
 
 void select_rules_release(select_rules *rules)

@@ -28,6 +28,7 @@ typedef struct select_options {
     size_t rename_count;
     const char *const *dtype;
     size_t dtype_count;
+    const char *dtype_option; /* the option that gave dtype; NULL: --dtype */
 } select_options;
 
 typedef struct select_rules {

@@ -192,7 +192,7 @@ void reference_compare(dtype d, const compare_rule *rule, const uint8_t *a, cons
     }
     for (unsigned i = 0; numbers && i < per; i++) {
         if (!isfinite(x[i]) || !isfinite(y[i]))
-            sums->not_numbers++;
+            sums->not_numbers++, sums->nans += isnan(x[i]) || isnan(y[i]);
         else if (fabs(x[i] - y[i]) > sums->largest)
             sums->largest = fabs(x[i] - y[i]);
     }
@@ -237,7 +237,7 @@ void reference_check_compare(dtype d, const compare_rule *rule, const uint8_t *a
         reference_compare(d, rule, a + i * itemsize, b + i * itemsize, first + i, &expected);
     if (found.differing != expected.differing || found.first != expected.first ||
         found.largest != expected.largest || found.not_numbers != expected.not_numbers ||
-        memcmp(found.first_a, expected.first_a, itemsize) != 0 ||
+        found.nans != expected.nans || memcmp(found.first_a, expected.first_a, itemsize) != 0 ||
         memcmp(found.first_b, expected.first_b, itemsize) != 0)
         fail("compared with another result, first difference", d, d, expected.first_a, itemsize);
 }

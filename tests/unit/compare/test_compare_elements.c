@@ -39,6 +39,7 @@ Test(compare, the_first_and_the_largest)
     cr_assert_eq(s.differing, 3);
     cr_assert_eq(s.first, 877);
     cr_assert_eq(s.not_numbers, 1);
+    cr_assert_eq(s.nans, 1);
     cr_assert_float_eq(s.largest, 3, 0);
     char text[64];
     cr_assert_str_eq(compare_print(DTYPE_FLOAT32, s.first_a, text, sizeof text), "777");
@@ -57,6 +58,7 @@ Test(compare, tolerances_are_those_of_allclose)
     cr_assert_eq(s.differing, 4);
     cr_assert_eq(s.first, 102);
     cr_assert_eq(s.not_numbers, 3);
+    cr_assert_eq(s.nans, 1);
     cr_assert_float_eq(s.largest, 4, 0);
 }
 

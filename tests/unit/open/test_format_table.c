@@ -37,7 +37,8 @@ Test(format_table, readers_and_writers_are_pairs)
 Test(format_table, options_have_a_writer)
 {
     static const unsigned options[] = {WRITER_ALIGN, WRITER_RANK_PATTERN, WRITER_DEVICE_TYPE,
-                                       WRITER_TORCH, WRITER_HDF5_GROUPS};
+                                       WRITER_TORCH, WRITER_HDF5_GROUPS,  WRITER_MAX_SHARD,
+                                       WRITER_LIKE};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         unsigned writers = 0;
         for (size_t k = 0; format_writers[k] != NULL; k++)
