@@ -87,7 +87,9 @@ static const opt_row running_rows[] = {
      .value = "SECONDS", .min = 1, .max = 86400,
      .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = offsetof(verify_options, progress), .value = "WHEN",
-     .choices = "auto|always|never", .help = "show progress: auto, always or never"},
+     .choices = "auto|always|never",
+     .help = "show progress: auto (a bar on a terminal, elsewhere a line every 30 seconds), "
+             "always (also a line for each phase) or never"},
     {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
     {"html", .kind = OPT_TEXT, .at = offsetof(verify_options, html), .value = "FILE",
      .words = OPT_WORDS_FILES,
