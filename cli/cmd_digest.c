@@ -150,6 +150,8 @@ static int run(cli *c, const command_request *r)
     if (st == FSDPCK_OK && r->job.output.manifest_path != NULL)
         st = write_manifest(c, r, in.src, d, &old, &err);
     progress_stop(view);
+    if (in.src != NULL && c->json)
+        report_set_step(in.src, &in.info);
     int code = 0;
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);

@@ -49,7 +49,8 @@ static const opt_row checking_rows[] = {
              "no level is given"},
     {"manifest", .kind = OPT_TEXT, .at = offsetof(verify_options, manifest), .value = "FILE",
      .words = OPT_WORDS_FILES,
-     .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, if it exists"},
+     .help = "compare with this manifest; implies --level checksum if no level is given; default: "
+             "fsdpck-manifest.json in SRC, if it exists, which implies no level"},
     {"sha256", .kind = OPT_FLAG, .at = offsetof(verify_options, sha256),
      .help =
          "compare the SHA-256 of files too; a file without one in a manifest is an error; implies "
@@ -86,7 +87,9 @@ static const opt_row running_rows[] = {
      .value = "SECONDS", .min = 1, .max = 86400,
      .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = offsetof(verify_options, progress), .value = "WHEN",
-     .choices = "auto|always|never", .help = "show progress: auto, always or never"},
+     .choices = "auto|always|never",
+     .help = "show progress: auto (a bar on a terminal, elsewhere a line every 30 seconds), "
+             "always (also a line for each phase) or never"},
     {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
     {"html", .kind = OPT_TEXT, .at = offsetof(verify_options, html), .value = "FILE",
      .words = OPT_WORDS_FILES,
@@ -163,7 +166,7 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
         w->level = FSDPCK_LEVEL_NUMERIC;
     if (w->stats && w->level < FSDPCK_LEVEL_NUMERIC)
         return opt_usage_error(c, "--stats requires --level numeric");
-    if ((w->require_checksums || w->sha256) && w->level < 0)
+    if ((w->require_checksums || w->sha256 || w->manifest != NULL) && w->level < 0)
         w->level = FSDPCK_LEVEL_CHECKSUM;
     if (w->require_checksums && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--require-checksums requires --level checksum or numeric");

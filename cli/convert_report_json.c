@@ -133,11 +133,8 @@ static void put_next(json_report *out, const cli *c, const command_request *r,
 int convert_print_json(const cli *c, const command_request *r, fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p)
 {
-    fsdpck_info with_step = *info;
     json_report out;
-    if (r->sources == NULL)
-        report_set_step(src, &with_step);
-    json_writer *const w = report_begin(&out, c, 0, "none", &with_step);
+    json_writer *const w = report_begin(&out, c, 0, "none", info);
     if (r->sources == NULL)
         report_put_page_steps(c, w, "steps", src);
     json_member_string(w, "format", p->format);
@@ -158,7 +155,7 @@ int convert_print_json(const cli *c, const command_request *r, fsdpck_checkpoint
     put_resume(w, p);
     /* These commands do not compare the checksums of the source. */
     report_begin_member(&out, REPORT_UNCHECKED);
-    JSON_COUNTS(w, {"tensors", p->tensors_out}, {"bytes", p->bytes_written});
+    JSON_COUNTS(w, {"tensors", p->tensors_out}, {"bytes", p->bytes_written + p->kept_nbytes});
     json_member_bool(w, "has_checksums", p->has_checksums != 0);
     json_end_object(w);
     report_texts(w, "left_out", p->left_out_names, p->left_out_names_count);

@@ -89,6 +89,8 @@ int convert_run(cli *c, const command_request *r, convert_api_fn call)
     if (st == FSDPCK_OK)
         st = call(c->ctx, in.src, r->dst, &in.options, &report, &err);
     progress_stop(view);
+    if (in.src != NULL && c->json && r->sources == NULL)
+        report_set_step(in.src, &in.info);
     int code = 0;
     if (st == FSDPCK_OK && html_option_wants_verdict(c))
         convert_print_result(c, r, &in.info, report);

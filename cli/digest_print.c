@@ -37,6 +37,15 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
     funlockfile(stderr);
 }
 
+/* On stderr: stdout has the list that --check reads. */
+static void print_written(const char *path)
+{
+    char name[1024];
+    fflush(stdout);
+    fprintf(stderr, "fsdpck digest: manifest '%s' is written\n",
+            fsdpck_escape(name, sizeof name, path, strlen(path)));
+}
+
 int digest_print_text(const cli *c, const command_request *r, const fsdpck_digests *d)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
@@ -58,6 +67,8 @@ int digest_print_text(const cli *c, const command_request *r, const fsdpck_diges
     }
     printf("%016" PRIx64 "  whole  %" PRIu64 " tensor%s\n", k.whole, k.tensors,
            k.tensors == 1 ? "" : "s");
+    if (r->job.output.manifest_path != NULL)
+        print_written(r->job.output.manifest_path);
     note_left_out(c, &k);
     return 0;
 }

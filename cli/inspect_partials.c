@@ -25,8 +25,7 @@ static void print_kept(const uint64_t counts[OBSTACLES])
             "the file system has no locks: remove it if no process on any host uses it",
         [FSDPCK_PARTIAL_ONLY_COPY] = "the only copy of a replaced output: rename it",
         [FSDPCK_PARTIAL_FOREIGN] = "of another user: ask its owner to remove it",
-        [FSDPCK_PARTIAL_NO_JOURNAL] =
-            "named as a journal, but fsdpck did not write it: inspect it",
+        [FSDPCK_PARTIAL_NO_JOURNAL] = "named as a journal, but fsdpck did not write it: inspect it",
     };
     char n[40];
     for (size_t i = FSDPCK_PARTIAL_NO_OBSTACLE + 1; i < OBSTACLES; i++)
@@ -40,7 +39,7 @@ static const char *state_text(char *text, size_t capacity, const fsdpck_partial 
         return "removed";
     if (p->is_only_copy)
         return "the only copy: rename it";
-    if (!p->resumable)
+    if (!p->resumable || p->holder == FSDPCK_PARTIAL_HELD)
         return "-";
     if (p->ranks == 1)
         return "can be continued with --resume";
@@ -93,11 +92,13 @@ static int print_text(const cli *c, const fsdpck_partials *list, bool clean)
     else if (!table_print(rows))
         return FSDPCK_LIMIT;
     char n[40], m[40];
-    printf("%s, %s\n", report_count(n, sizeof n, count, "object"),
-           report_bytes(size, sizeof size, nbytes));
+    if (!c->quiet)
+        printf("%s, %s\n", report_count(n, sizeof n, count, "object"),
+               report_bytes(size, sizeof size, nbytes));
     if (clean) {
-        printf("removed: %s, %s\n", report_count(m, sizeof m, removed, "object"),
-               report_bytes(size, sizeof size, removed_nbytes));
+        if (!c->quiet)
+            printf("removed: %s, %s\n", report_count(m, sizeof m, removed, "object"),
+                   report_bytes(size, sizeof size, removed_nbytes));
         print_kept(kept);
     }
     return 0;

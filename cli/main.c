@@ -152,11 +152,10 @@ static int finish(cli *c, int code)
         signal(SIGPIPE, SIG_DFL);
         raise(SIGPIPE);
     }
-    if (lost && code == 0) {
-        fputs("fsdpck: cannot write the report to standard output\n", stderr);
-        return FSDPCK_IO;
-    }
-    return code;
+    if (!lost)
+        return code;
+    fputs("fsdpck: cannot write the report to standard output\n", stderr);
+    return code == 0 ? FSDPCK_IO : code;
 }
 
 static const char *command_or_help(int argc, char **argv)

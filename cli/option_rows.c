@@ -325,7 +325,9 @@ const opt_row options_running[] = {
      .min = 1, .max = 86400,
      .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
-     .choices = "auto|always|never", .help = "show progress: auto, always or never"},
+     .choices = "auto|always|never",
+     .help = "show progress: auto (a bar on a terminal, elsewhere a line every 30 seconds), "
+             "always (also a line for each phase) or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
     {0},
 };

@@ -22,12 +22,14 @@ struct progress_display {
     pthread_cond_t turn; /* `runs` or `stop` has changed */
     bool runs, stop;
     bool terminal;
+    bool each_phase; /* elsewhere: a line for each phase too, however short the run is */
     bool drawn;
     double last_plain;
-    const char *phase;   /* constant texts of the library, compared by address */
-    double phase_began;  /* seconds */
-    double rate;         /* bytes per second, smoothed */
-    double last_seconds; /* previous sample */
+    const char *last_phase; /* of the last line */
+    const char *phase;      /* constant texts of the library, compared by address */
+    double phase_began;     /* seconds */
+    double rate;            /* bytes per second, smoothed */
+    double last_seconds;    /* previous sample */
     uint64_t last_done, last_fresh;
 };
 
@@ -80,7 +82,9 @@ static void draw(progress_display *v)
     fsdpck_context_progress(v->c->ctx, &phase, &done, &total);
     const double now = report_now();
     follow_rate(v, phase, done, done > kept ? done - kept : 0, now);
-    if (phase[0] == '\0' || (!v->terminal && now - v->last_plain < PLAIN_SECONDS))
+    const bool is_due = v->terminal || now - v->last_plain >= PLAIN_SECONDS ||
+                        (v->each_phase && phase != v->last_phase);
+    if (phase[0] == '\0' || !is_due)
         return;
     const progress_sample sample = {.phase = phase,
                                     .done = done,
@@ -96,6 +100,7 @@ static void draw(progress_display *v)
     fflush(stderr);
     v->drawn = true;
     v->last_plain = now;
+    v->last_phase = phase;
 }
 
 static void *watch(void *arg)
@@ -129,7 +134,8 @@ progress_display *progress_start(const cli *c, progress_mode mode)
         return NULL;
     v->c = c;
     v->terminal = isatty(STDERR_FILENO) == 1;
-    v->last_plain = mode == PROGRESS_ALWAYS ? report_now() - PLAIN_SECONDS : report_now();
+    v->each_phase = mode == PROGRESS_ALWAYS;
+    v->last_plain = report_now();
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->turn, NULL);
     if (pthread_create(&v->thread, NULL, watch, v) != 0) {

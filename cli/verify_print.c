@@ -127,12 +127,15 @@ static void print_summary(const cli *c, const char *path, const char *like, cons
     if (k->state_files > 0)
         printf("  state      %s of the trainer beside the weights checked too\n",
                report_count(a, sizeof a, k->state_files, "file"));
+    const bool sizes_only = k->manifest_files > 0 && k->level < FSDPCK_LEVEL_CHECKSUM;
     if (k->manifest)
         printf("  manifest   %s, %s%s%s%s\n", report_count(a, sizeof a, k->manifest_files, "file"),
                report_count(b, sizeof b, k->manifest_tensors, "tensor"),
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
-               k->manifest_nbytes > 0 ? " of files compared with its CRC-64" : "");
+               k->manifest_nbytes > 0 ? " of files compared with its CRC-64"
+               : sizes_only           ? "; only the sizes of files compared"
+                                      : "");
     if (k->proved_tensors > 0) {
         printf("  map        import, then export, gives %s back",
                report_count(a, sizeof a, k->proved_tensors, "tensor"));
@@ -149,7 +152,7 @@ static void print_summary(const cli *c, const char *path, const char *like, cons
                report_bytes(a, sizeof a, k->skipped_nbytes),
                report_count(b, sizeof b, k->skipped_records, "record"),
                k->stopped ? ": --max-duration" : ": --sample");
-    if (k->manifest_unhashed_files > 0)
+    if (k->manifest_unhashed_files > 0 && !sizes_only)
         printf("  skipped    %s of the manifest, not compared with its CRC-64\n",
                report_count(a, sizeof a, k->manifest_unhashed_files, "file"));
     if (k->unchecked_nbytes > 0)

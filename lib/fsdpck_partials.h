@@ -79,9 +79,10 @@ typedef struct fsdpck_partial {
  * may use it. */
 typedef struct fsdpck_partials fsdpck_partials;
 
-/* Lists them, or only those of the output `of` unless it is NULL. With `clean` those without an obstacle are removed.
+/* Lists them, or only those of the output `of` unless it is NULL: its name, or a path in this folder. With `clean`
+ * those without an obstacle are removed.
  * Folders inside are not searched. Symbolic links and other names are neither listed nor removed.
- * Errors: IO (the folder cannot be read, or an object cannot be removed; all others are). */
+ * Errors: USAGE (`of` is in another folder, or names none), IO (the folder cannot be read, or an object cannot be removed; all others are). */
 FSDPCK_API fsdpck_status fsdpck_partials_new(struct fsdpck_context *ctx, const char *folder_path,
                                              const char *of, int clean, fsdpck_partials **out,
                                              fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -303,8 +303,9 @@ typedef struct fsdpck_verify_info {
     /* If one of these is set, errors == 0 does not mean that the data is verified. */
     int sampled, stopped;                     /* by sample_end; by max_seconds */
     uint64_t skipped_records, skipped_nbytes; /* not read, or not completely, for that reason */
-    uint64_t manifest_unhashed_files;         /* not compared with their CRC-64 for that reason */
-    uint64_t statistics;                      /* number of tensors with statistics */
+    uint64_t
+        manifest_unhashed_files; /* not compared with their CRC-64 for that reason, or because of the level */
+    uint64_t statistics; /* number of tensors with statistics */
     uint64_t
         unsupported; /* errors on legal but unsupported content; if all are, there is no verdict */
     uint64_t proved_tensors; /* by prove_map; 0: no proof */

@@ -1,9 +1,11 @@
 /* partials_public.c: lists and removes the unfinished outputs of a folder. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "base/struct_copy.h"
+#include "base/text.h"
 #include "fsdpck_partials.h"
 #include "io/journal.h"
 #include "io/leftover.h"
@@ -61,10 +63,52 @@ static fsdpck_status clean_all(const folder *dir, fsdpck_partials *p, fsdpck_err
     return st;
 }
 
+static fsdpck_status check_same_folder(const folder *dir, const char *path, fsdpck_error *err)
+{
+    folder other;
+    struct stat a, b;
+    const bool same = folder_open_parent(&other, path, NULL) == FSDPCK_OK &&
+                      fstat(dir->fd, &a) == 0 && fstat(other.fd, &b) == 0 && a.st_dev == b.st_dev &&
+                      a.st_ino == b.st_ino;
+    folder_close(&other);
+    return same ? FSDPCK_OK
+                : FAIL_WITH(err, USAGE, NONE, ("output '%s' is not in this folder", path),
+                            (path, dir->path), (next, "give the folder that contains the output"));
+}
+
+/* *name: that of the output in the folder, owned, of a name or of a path with slashes at the end. */
+static fsdpck_status name_output(const folder *dir, const char *path, char **name,
+                                 fsdpck_error *err)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    char *const bare = strndup(path, n);
+    if (bare == NULL)
+        return error_set_nomem(err, n);
+    const char *const last = text_file_name(bare);
+    fsdpck_status st = FSDPCK_OK;
+    if (last[0] == '\0' || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
+        st = FAIL_WITH(err, USAGE, NONE, ("'%s' is not the name of an output", path),
+                       (path, dir->path),
+                       (next, "give the name that the output has in this folder"));
+    else if (last != bare)
+        st = check_same_folder(dir, bare, err);
+    if (st == FSDPCK_OK && (*name = strdup(last)) == NULL)
+        st = error_set_nomem(err, n);
+    free(bare);
+    return st;
+}
+
 static fsdpck_status fill(fsdpck_partials *p, const folder *dir, const char *of, bool clean,
                           fsdpck_error *err)
 {
-    RETURN_IF(leftover_list(dir, of, &p->list, err));
+    char *name = NULL;
+    if (of != NULL)
+        RETURN_IF(name_output(dir, of, &name, err));
+    const fsdpck_status listed = leftover_list(dir, name, &p->list, err);
+    free(name);
+    RETURN_IF(listed);
     p->journals = calloc(p->list.count + 1, sizeof *p->journals);
     p->removed = calloc(p->list.count + 1, 1);
     if (p->journals == NULL || p->removed == NULL)

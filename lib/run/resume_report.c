@@ -46,8 +46,8 @@ static void report_others(const run *r, const char *first, size_t count)
         snprintf(more, sizeof more, "; neither have %zu others", count - 1);
     if (count > 0)
         log_warn(&r->ctx->log, FSDPCK_FINDING_RESUME_FRESH, resume_next_not_needed,
-                 "'%s' next to '%s' was not used, and the run begins from the start: it has no journal, which runs "
-                 "without --resume do not write%s",
+                 "'%s' next to '%s' was not used, and the run begins from the start: it has no journal. A run "
+                 "without --resume writes none, and one with it removes it just before its end%s",
                  first, r->dst, more);
 }
 

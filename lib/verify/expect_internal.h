@@ -36,7 +36,7 @@ typedef struct manifest_check_result {
     bool there;
     uint64_t files, tensors; /* listed in the manifest */
     uint64_t bytes_summed;   /* of files, at level checksum */
-    uint64_t unhashed_files; /* not compared, because the check is partial */
+    uint64_t unhashed_files; /* not compared, because of the level, or the check is partial */
     bool covers;             /* each file with chunks was compared with its CRC-64 */
 } manifest_check_result;
 

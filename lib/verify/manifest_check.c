@@ -31,13 +31,26 @@ static fsdpck_status open_dir(manifest_check *w, fsdpck_error *err)
     return folder_open_parent(&w->own, r->path, err);
 }
 
+/* A run that is killed between the renames of its two outputs leaves a checkpoint without its manifest. */
+static fsdpck_status read_given(const char *path, char **text, size_t *nbytes, fsdpck_error *err)
+{
+    path_kind kind;
+    const fsdpck_status st = file_read_whole(NULL, path, MANIFEST_NBYTES_MAX, text, nbytes, err);
+    if (st != FSDPCK_OK && path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK &&
+        kind == PATH_ABSENT)
+        error_next(err, "check the name; if the manifest was never written, write it for a "
+                        "checkpoint that is known "
+                        "to be intact: fsdpck digest --manifest FILE SRC");
+    return st;
+}
+
 /* *text is NULL if there is none. */
 static fsdpck_status read_text(manifest_check *w, char **text, size_t *nbytes, fsdpck_error *err)
 {
     path_kind kind;
     *text = NULL;
     if (w->r->manifest_path != NULL)
-        return file_read_whole(NULL, w->r->manifest_path, MANIFEST_NBYTES_MAX, text, nbytes, err);
+        return read_given(w->r->manifest_path, text, nbytes, err);
     if (w->r->src != NULL)
         return manifest_files_read(w->r->src, text, nbytes, &w->manifest_folder, err);
     if (!manifest_check_is_folder(w))
@@ -137,7 +150,7 @@ static fsdpck_status check_tensors(manifest_check *w, fsdpck_error *err)
 {
     const expect_request *r = w->r;
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (r->src == NULL || r->level < CHECK_STRUCTURE)
+    if (r->src == NULL || r->level < CHECK_STRUCTURE || w->is_other)
         return FSDPCK_OK;
     if (checkpoint_check_flat(r->src, &r->src->cat, &what) != FSDPCK_OK) {
         note_not_checked(w, &what);
@@ -172,6 +185,8 @@ fsdpck_status manifest_check_run(manifest_check *w, const check_file *files, boo
         if (r->src != NULL)
             RETURN_IF(lists_all(w, &result->covers, err));
         result->covers = result->covers && result->unhashed_files == 0;
+    } else {
+        result->unhashed_files = result->files;
     }
     return check_tensors(w, err);
 }

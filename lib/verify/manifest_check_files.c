@@ -152,6 +152,12 @@ static void report_renamed(const manifest_check *w, const char *name, const char
     findings_report(w->r->found, &what);
 }
 
+/* Of a DCP folder. It lists the weights, but holds none. */
+static bool is_metadata(const char *name)
+{
+    return strcmp(text_file_name(name), ".metadata") == 0;
+}
+
 static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
 {
     manifest_check *w = arg;
@@ -163,8 +169,10 @@ static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, f
                     "check it with the tool that created it");
     else if (find_lost_by_size(w, nbytes) != NULL)
         report_renamed(w, name, find_lost_by_size(w, nbytes));
-    else if (sidecars_is_weights(name) || strcmp(text_file_name(name), ".metadata") == 0)
-        report_file(w, FSDPCK_FINDING_MAN_EXTRA, name, "file with weights is not in the manifest",
+    else if (sidecars_is_weights(name) || is_metadata(name))
+        report_file(w, FSDPCK_FINDING_MAN_EXTRA, name,
+                    is_metadata(name) ? "file of a checkpoint is not in the manifest"
+                                      : "file with weights is not in the manifest",
                     "remove it if it does not belong to the checkpoint; otherwise make a new "
                     "manifest: fsdpck digest --manifest FILE SRC");
     else
@@ -184,8 +192,7 @@ typedef struct new_folder {
 static fsdpck_status count_file(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
 {
     new_folder *f = arg;
-    const bool is_weights =
-        sidecars_is_weights(name) || strcmp(text_file_name(name), ".metadata") == 0;
+    const bool is_weights = sidecars_is_weights(name) || is_metadata(name);
     (void)nbytes;
     (void)err;
     if (f->files++ == 0 || (is_weights && !f->has_weights))
@@ -430,18 +437,46 @@ fsdpck_status manifest_check_checksums(manifest_check *w, fsdpck_error *err)
     return st;
 }
 
+/* No file that it lists exists: it describes another checkpoint. One finding has the cause, so that the files and
+ * tensors need none each. */
+static fsdpck_status check_is_other(manifest_check *w, fsdpck_error *err)
+{
+    char name[512];
+    fsdpck_error what;
+    if (!manifest_check_is_folder(w) || w->m.files.count == 0 || w->lost_are_reported)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < w->m.files.count; i++) {
+        path_kind kind;
+        RETURN_IF(path_probe(w->dir, file_name(w, i), &kind, NULL, err));
+        if (kind != PATH_ABSENT)
+            return FSDPCK_OK;
+    }
+    w->is_other = w->differs = true;
+    fsdpck_escape(name, sizeof name, file_name(w, 0), strlen(file_name(w, 0)));
+    FAIL_WITH(&what, BADINPUT, MAN_MISSING, ("no file of the folder is in the manifest"),
+              (path, w->r->path),
+              (expected, "%zu file%s: '%s'%s", w->m.files.count, text_plural(w->m.files.count),
+               name, w->m.files.count > 1 ? ", ..." : ""),
+              (next, "give the manifest of this checkpoint; if files were renamed, restore their "
+                     "names"));
+    findings_report(w->r->found, &what);
+    return FSDPCK_OK;
+}
+
 fsdpck_status manifest_check_files(manifest_check *w, fsdpck_error *err)
 {
     w->good = calloc(w->m.files.count + 1, 1);
     if (w->good == NULL)
         return error_set_nomem(err, w->m.files.count);
     w->lost_are_reported = w->r->src == NULL && are_lost_reported(w->r->found);
-    for (size_t i = 0; i < w->m.files.count; i++)
+    RETURN_IF(check_is_other(w, err));
+    for (size_t i = 0; !w->is_other && i < w->m.files.count; i++)
         RETURN_IF(check_listed(w, i, err));
     if (w->only != NULL && w->m.files.count > 0 &&
         manifest_check_find_file(w, w->only, strlen(w->only)) == SIZE_MAX)
         report_file(w, FSDPCK_FINDING_MAN_MISSING, w->only, "file is not in the manifest",
                     "give the manifest of this file, or the folder that contains it");
-    RETURN_IF(check_extras(w, err));
+    if (!w->is_other)
+        RETURN_IF(check_extras(w, err));
     return map_files(w, err);
 }

@@ -23,6 +23,7 @@ struct manifest_check {
     expect_naming names;
     char outer[72]; /* names.outer */
     bool differs;   /* some file differs from the manifest */
+    bool is_other;  /* none of its files exists */
     uint64_t reported_hashes;
     bool lost_are_reported; /* missing files with chunks */
 };
