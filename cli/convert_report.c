@@ -35,7 +35,7 @@ static const char *tied_names_written(const command_request *r, const fsdpck_rep
                                                     : "every name was written";
 }
 
-/* " (--dtype bf16)": what was cast by options, not by --like. */
+/* " (--dtype bf16)": casts by options, not by --like. */
 static void print_dtypes(const command_request *r)
 {
     for (size_t i = 0; i < r->job.select.dtype_count; i++)

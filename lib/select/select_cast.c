@@ -19,7 +19,8 @@ static fsdpck_status refuse(const char *word, const char *name, fsdpck_error *er
 {
     similar_search search = similar_to(name);
     for (size_t i = 0; i < OTHER_NAMES; i++) {
-        (void)similar_try(&search, other_names[i][0]);
+        if (strpbrk(other_names[i][0], "0123456789") != NULL) /* "bfloat" is not meant as "float" */
+            (void)similar_try(&search, other_names[i][0]);
         (void)similar_try(&search, other_names[i][1]);
     }
     return FAIL_WITH(err, USAGE, NONE, ("'%s' does not name a floating-point dtype", word),
