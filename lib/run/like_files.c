@@ -11,6 +11,7 @@
 #include "open/layer_gaps.h"
 #include "run/config_edit.h"
 #include "run/model_modules.h"
+#include "run/sidecar_cut.h"
 
 #define CONFIG_NAME    "config.json"
 #define TEMPLATES_NAME "additional_chat_templates"
@@ -122,6 +123,8 @@ static fsdpck_status add_file(module_search *m, const char *name, const char *of
                  "'%s' in the folder of %s is not copied: it is a link to another place, no "
                  "regular file, or too large",
                  name, of);
+    if (copied)
+        sidecar_warn_cut(&m->s->dir, name, log);
     return FSDPCK_OK;
 }
 

@@ -23,7 +23,8 @@
  *     view_sums.c        digests of tensors that share a storage, from the output
  *     manifest_files.c   the manifest in the source's folder: names and sizes of its files
  *     local_output.c     outputs on each host's own disk; local_output_assign.c which host gets which file
- *     sidecars.c         small files beside the weights that are copied along; run_sidecars.c chooses them
+ *     sidecars.c         small files beside the weights that are copied along; run_sidecars.c chooses them, sidecar_cut.c
+ *                        warns of cut ones
  *     run_report.c       the report of a run; rank_totals.c totals per rank
  *     group_plan.c       predicted work of a group of processes
  */

@@ -14,6 +14,7 @@
 #include "open/model_config.h"
 #include "open/state_files.h"
 #include "run/config_edit.h"
+#include "run/sidecar_cut.h"
 
 #define COPY_NBYTES             ((size_t)1 << 20)
 #define SIDECAR_PATH_NBYTES_MAX 4096u
@@ -344,8 +345,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     free(names);
     for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++) {
         const char *name = name_of(VEC_AT(&s->files, const sidecar, i));
-        if (!is_of_adapter(src, name) && !is_of_run(src, name))
-            (void)choose_file(s, i);
+        if (!is_of_adapter(src, name) && !is_of_run(src, name) && choose_file(s, i))
+            sidecar_warn_cut(&s->dir, name, &src->ctx->log);
         warn_of_name(s, &src->ctx->log, name);
     }
     return st;
