@@ -112,7 +112,7 @@ static void compare_block(dtype d, const compare_rule *rule, const uint8_t *a, c
         note_difference(s, first + i, a + i * itemsize, b + i * itemsize, itemsize);
         for (size_t k = i * per; numbers && k < (i + 1) * per; k++) {
             const double apart = fabs(x[k] - y[k]);
-            s->nans += isnan(apart) != 0;
+            s->nans += isnan(x[k]) || isnan(y[k]);
             if (!isfinite(x[k]) || !isfinite(y[k]))
                 s->not_numbers++;
             else if (apart > s->largest)

@@ -62,6 +62,19 @@ Test(compare, tolerances_are_those_of_allclose)
     cr_assert_float_eq(s.largest, 4, 0);
 }
 
+/* A half that is infinite on both sides is no number, and no NaN. */
+Test(compare, halves_of_complex_numbers_that_are_infinite_on_both_sides)
+{
+    const float a[] = {1, INFINITY, NAN, 2};
+    const float b[] = {2, INFINITY, 1, 2};
+    compare_stats s = {0};
+    cr_assert(compare_elements(DTYPE_COMPLEX64, &exact, (const uint8_t *)a, (const uint8_t *)b, 2, 0, &s));
+    cr_assert_eq(s.differing, 2);
+    cr_assert_eq(s.not_numbers, 2);
+    cr_assert_eq(s.nans, 1);
+    cr_assert_float_eq(s.largest, 1, 0);
+}
+
 Test(compare, integers_are_never_close)
 {
     const compare_rule rule = {.atol = 10, .rtol = 1};
