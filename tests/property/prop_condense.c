@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 {
     const uint64_t count =
         argc > 1 ? strtoull(argv[1], NULL, 10) : COUNT_DEFAULT / (uint64_t)test_stride();
-    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     const char *corpus = getenv("CORPUS");
     uint64_t ntaken = 0, nchanged = 0;
     static input in;
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
     MUST(corpus != NULL);
     load_seeds(corpus);
     for (uint64_t i = 0; i < count; i++) {
-        mutate_dice = (first + i) * UINT64_C(0x9E3779B97F4A7C15) + 1;
+        mutate_dice_start(seed, i);
         const input *from = &kept[mutate_dice_below(nkept)];
         memcpy(in.bytes, from->bytes, from->nbytes);
         in.nbytes = mutate_input(in.bytes, from->nbytes, sizeof in.bytes,

@@ -496,7 +496,7 @@ static void check_one(const fixture *f, const content *files, size_t count, uint
 static void check_changed(uint64_t seed, tally *t)
 {
     content files[FILES_MAX];
-    mutate_dice = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    mutate_dice_start(seed, 0);
     const fixture *f = fixtures[below(fixture_count)];
     size_t count = f->count;
     for (size_t i = 0; i < count; i++) {

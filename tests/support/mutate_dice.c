@@ -6,6 +6,13 @@
 
 uint64_t mutate_dice = 1;
 
+void mutate_dice_start(uint64_t seed, uint64_t at)
+{
+    mutate_dice = seed;
+    mutate_dice = mutate_dice_below(SIZE_MAX) + at;
+    mutate_dice = mutate_dice_below(SIZE_MAX);
+}
+
 size_t mutate_dice_below(size_t n)
 {
     mutation m = {.random = mutate_dice};

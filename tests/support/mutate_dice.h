@@ -6,8 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The generator's state: any number, set before each change that is to be repeatable. */
+/* The generator's state. */
 extern uint64_t mutate_dice;
+
+/* Sets the state before a change that is to be repeatable: change `at` of the run that began with `seed`. Its draws have
+ * nothing in common with those of another change or run; the generator steps by a constant, so that states which are
+ * multiples of it apart would draw the same numbers, shifted. */
+void mutate_dice_start(uint64_t seed, uint64_t at);
 
 /* 0 to n - 1; 0 where n is 0. */
 size_t mutate_dice_below(size_t n);
