@@ -200,6 +200,15 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
     return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
 }
 
+/* A thread that reads another host's file waits for the network, so that a few more than processors keep it busy. */
+static unsigned threads_of(const run *r)
+{
+    enum { REMOTE_THREADS = 8 };
+    const unsigned n = thread_count(r->opt.work.threads);
+    const bool waits = r->opt.work.threads == 0 && r->src->remote_files != NULL;
+    return waits && n < REMOTE_THREADS ? REMOTE_THREADS : n;
+}
+
 fsdpck_status run_resolve(run *r, fsdpck_error *err)
 {
     progress_phase(&r->ctx->progress, "locating", 0);
@@ -207,7 +216,7 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .plan = r->plan,
         .source = &r->src->src,
         .target = &r->to,
-        .nthreads = thread_count(r->opt.work.threads),
+        .nthreads = threads_of(r),
         .memory_nbytes = run_memory_nbytes(r),
         .direct = (int)r->opt.output.direct,
         .group = r->ctx->group,
