@@ -227,34 +227,41 @@ static fsdpck_status warn_one(fsdpck_checkpoint *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* NULL if the adapters of a step in between are checked there. */
-static fsdpck_checkpoint *origin_of(fsdpck_checkpoint *c)
+static fsdpck_status warn_extracted(fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    for (; c->base != NULL && c->average == NULL; c = c->base)
+    fault_kinds kinds = {.count = 0};
+    const adapter_faults to = {.found = count_fault, .ctx = &kinds, .path = c->path};
+    lora_set set;
+    lora_config config = {0};
+    fsdpck_status st = checkpoint_find_adapters(c, &set, err);
+    if (st == FSDPCK_OK)
+        st = lora_config_read(c->lora_config.text, c->lora_config.nbytes, &c->metadata, &config,
+                              err);
+    if (st == FSDPCK_OK)
+        st = check_names(&set, &config, true, &to, err);
+    warn_kinds(c, &kinds);
+    lora_config_release(&config);
+    lora_set_release(&set);
+    return st;
+}
+
+/* No average. */
+static fsdpck_status warn_input(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    for (; c->base != NULL; c = c->base)
         if (c->merger != NULL || c->extract != NULL)
-            return NULL;
-    return c;
+            return c->merger != NULL ? FSDPCK_OK : warn_extracted(c, err);
+    return warn_one(c, err);
 }
 
 fsdpck_status adapter_warn(fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    fsdpck_checkpoint *of = origin_of(c);
-    if (of == NULL || of->average == NULL)
-        return of == NULL ? FSDPCK_OK : warn_one(of, err);
-    for (size_t i = 0; i < of->input_count; i++) {
-        fsdpck_checkpoint *input = origin_of(of->inputs[i]);
-        if (input != NULL && input->average == NULL)
-            RETURN_IF(warn_one(input, err));
-    }
-    return FSDPCK_OK;
-}
-
-fsdpck_status adapter_warn_names(const fsdpck_checkpoint *c, const lora_set *set,
-                                 const lora_config *config, fsdpck_error *err)
-{
-    fault_kinds kinds = {.count = 0};
-    const adapter_faults to = {.found = count_fault, .ctx = &kinds, .path = c->path};
-    RETURN_IF(check_names(set, config, true, &to, err));
-    warn_kinds(c, &kinds);
+    const fsdpck_checkpoint *of = c;
+    while (of->base != NULL && of->average == NULL)
+        of = of->base;
+    if (of->average == NULL)
+        return warn_input(c, err);
+    for (size_t i = 0; i < of->input_count; i++)
+        RETURN_IF(warn_input(of->inputs[i], err));
     return FSDPCK_OK;
 }

@@ -21,18 +21,15 @@ typedef struct adapter_faults {
 /* alone: no base model shows whether names of the config have no tensor in it. */
 fsdpck_status adapter_check(fsdpck_checkpoint *c, bool alone, const adapter_faults *to,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* modules_to_save of the config, of which the adapter lacks tensors. base: NULL if it is unknown. */
+/* Names of modules_to_save for which the adapter has no tensor. base: NULL if it is unknown. */
 fsdpck_status adapter_check_saved(const lora_set *set, const lora_config *config,
                                   const fsdpck_checkpoint *base, const adapter_faults *to,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Fails with the first fault that is an error. */
 fsdpck_status adapter_check_errors(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Logs the first fault of each finding, of the checkpoint that `c` is made of and of each input of an average. Not of adapters
- * that are merged or extracted: these steps check them. */
+/* Logs the first fault of each finding, of the checkpoint that `c` is made of and of each input of an average. A merge
+ * checks its adapters; of one that is extracted, names of the config remain. */
 fsdpck_status adapter_warn(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The same for names of the config of an adapter that is extracted, or merged without a base model beside it. */
-fsdpck_status adapter_warn_names(const fsdpck_checkpoint *c, const lora_set *set,
-                                 const lora_config *config, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

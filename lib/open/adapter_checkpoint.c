@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "lora/lora_likeness.h"
 #include "lora/lora_zero.h"
-#include "open/adapter_check.h"
 #include "open/checkpoint.h"
 
 static fsdpck_status find_in(fsdpck_checkpoint *c, const map_inputs *l, lora_set *set,
@@ -266,8 +265,6 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
         st = check_like(c, set, adapter, &config, like, err);
     if (st == FSDPCK_OK && like != NULL)
         st = lora_check_replaced(set, &c->base->cat, chosen, &like->cat, stop_at_fault, NULL, err);
-    if (st == FSDPCK_OK && from->text != NULL && like == NULL)
-        st = adapter_warn_names(c->base, set, &config, err);
     if (st == FSDPCK_OK)
         st = lora_extract_new(&c->base->cat, &c->base->src, set, chosen, &c->cat, &c->extract, err);
     lora_config_release(&config);
