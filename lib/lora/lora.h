@@ -156,7 +156,7 @@ typedef struct lora_pattern lora_pattern;
 
 typedef struct lora_config {
     budget *owner;
-    char *text; /* as read */
+    char *text;   /* as read */
     bool is_made; /* set by the caller: no file has it, so a false fan_in_fan_out is unknown */
     size_t nbytes;
     bool has_r, has_alpha;
@@ -168,6 +168,7 @@ typedef struct lora_config {
     lora_names target_modules, target_parameters, modules_to_save, exclude_modules;
     vec layers; /* uint64_t: layers_to_transform; empty: all */
     bool has_layers_pattern;
+    bool has_blocks;    /* use_bdlora: lora_B holds its blocks beside each other */
     bool has_tokens;    /* trainable_token_indices is not null */
     strtab token_names; /* its keys, if it is an object */
     bool ties_tokens;   /* ensure_weight_tying */
@@ -203,6 +204,10 @@ fsdpck_status lora_set_name_parameters(lora_set *set, const catalogue *c, const 
  * weights: its own if it has rows of its own. PEFT saves rows once. */
 uint32_t lora_tokens_owner(const lora_set *set, const catalogue *c, const lora_config *config,
                            uint32_t module);
+/* lora_tokens.c: appends the rows that trainable_token_indices of a config gives for the module `path`. BADINPUT
+ * (LORA-CONFIG) if there are none. */
+fsdpck_status lora_token_rows(const lora_config *config, const char *path, size_t nbytes, vec *rows,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether PEFT targets a module by this member: its path equals a name or ends with a dot and the name, or
  * the regular expression matches all of it. */
 fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t nbytes,

@@ -141,9 +141,10 @@ static fsdpck_status check_rank(const check_state *s, const lora_module *m, fsdp
     }
     if (m->b != LORA_NONE) {
         const uint64_t *b = shape_of(s, m->b, &of_b);
-        /* Groups of a convolution divide the second dim. */
-        const bool fits = of_b == of_a && b[1] > 0 && a[0] > 0 &&
-                          (b[1] == a[0] || (of_a > 2 && a[0] % b[1] == 0));
+        /* Groups of a convolution divide the second dim, as do blocks. */
+        const bool divides = of_a > 2 || (s->config != NULL && s->config->has_blocks);
+        const bool fits =
+            of_b == of_a && b[1] > 0 && a[0] > 0 && (b[1] == a[0] || (divides && a[0] % b[1] == 0));
         if (!fits)
             REPORT(s, err, BADINPUT, LORA_RANK,
                    ("lora_A and lora_B of module '%s' have different ranks",
@@ -253,6 +254,33 @@ static fsdpck_status check_tokens(const check_state *s, const lora_module *m, lo
     return FSDPCK_OK;
 }
 
+/* Weights of another adapter have another number of rows. A config without rows for the module is not decided here. */
+static fsdpck_status check_token_count(const check_state *s, uint32_t index, fsdpck_error *err)
+{
+    const lora_module *m = lora_module_at(s->set, index);
+    unsigned ndim;
+    if (m->tokens == LORA_NONE || s->config == NULL || !s->config->has_tokens)
+        return FSDPCK_OK;
+    const uint64_t *shape = shape_of(s, m->tokens, &ndim);
+    const lora_module *owner =
+        lora_module_at(s->set, lora_tokens_owner(s->set, s->c, s->config, index));
+    vec rows = VEC_OF(uint64_t, s->config->owner);
+    const fsdpck_status st =
+        lora_token_rows(s->config, lora_text(s->set, owner->path),
+                        strtab_nbytes(&s->set->names, owner->path), &rows, err);
+    const uint64_t count = rows.count;
+    vec_release(&rows);
+    if (st == FSDPCK_BADINPUT || (st == FSDPCK_OK && ndim == 2 && shape[0] == count))
+        return FSDPCK_OK;
+    RETURN_IF(st);
+    REPORT(s, err, BADINPUT, LORA_SHAPE,
+           ("trainable tokens of '%s' are not those of the config", lora_text(s->set, m->path)),
+           (tensor, name_of(s, m->tokens)), (expected, "%" PRIu64 " rows", count),
+           (found, "%" PRIu64, ndim == 0 ? 0 : shape[0]),
+           (next, "give the config of this training with --adapter-config"));
+    return FSDPCK_OK;
+}
+
 static fsdpck_status check_against(const check_state *s, const lora_module *m, lora_shape w,
                                    fsdpck_error *err)
 {
@@ -341,7 +369,7 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
             continue;
         s.has_magnitude = s.has_magnitude || m->magnitude != LORA_NONE;
     }
-    for (size_t i = 0; i < lora_module_count(set); i++) {
+    for (uint32_t i = 0; i < lora_module_count(set); i++) {
         const lora_module *m = lora_module_at(set, i);
         if (m->adapter != adapter)
             continue;
@@ -350,6 +378,8 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
             RETURN_IF(check_rank(&s, m, err));
             RETURN_IF(check_magnitude(&s, m, err));
         }
+        if (m->kind == LORA_TOKENS)
+            RETURN_IF(check_token_count(&s, i, err));
         if (m->kind != LORA_SAVED)
             RETURN_IF(check_shape(&s, m, err));
     }

@@ -124,13 +124,40 @@ static bool has_tokens_of(const config_check *s, const char *name)
     return false;
 }
 
-/* PEFT omits those of an output projection that is tied. */
+/* PEFT omits the rows of an output projection that is tied, if another module has the same ones. */
+static fsdpck_status may_share_rows(const config_check *s, uint32_t head, bool *may,
+                                    fsdpck_error *err)
+{
+    const strtab *names = &s->of->config->token_names;
+    vec own = VEC_OF(uint64_t, s->of->config->owner), other = own;
+    fsdpck_status st = lora_token_rows(s->of->config, strtab_text(names, head),
+                                       strtab_nbytes(names, head), &own, err);
+    *may = false;
+    for (uint32_t i = 0; st == FSDPCK_OK && !*may && i < strtab_count(names); i++) {
+        other.count = 0;
+        if (i != head)
+            st = lora_token_rows(s->of->config, strtab_text(names, i), strtab_nbytes(names, i),
+                                 &other, err);
+        *may =
+            st == FSDPCK_OK && i != head && own.count == other.count &&
+            (own.count == 0 || memcmp(own.items, other.items, own.count * sizeof(uint64_t)) == 0);
+    }
+    vec_release(&own);
+    vec_release(&other);
+    return st;
+}
+
 static fsdpck_status check_tokens(const config_check *s, fsdpck_error *err)
 {
     const strtab *names = &s->of->config->token_names;
     for (uint32_t i = 0; s->has_tokens && i < strtab_count(names); i++) {
         const char *name = strtab_text(names, i);
-        if (!lora_is_head(name, strtab_nbytes(names, i)) && !has_tokens_of(s, name))
+        bool is_shared = false;
+        if (has_tokens_of(s, name))
+            continue;
+        if (lora_is_head(name, strtab_nbytes(names, i)))
+            RETURN_IF(may_share_rows(s, i, &is_shared, err));
+        if (!is_shared)
             LORA_REPORT(
                 s->of, err, LORA_PAIR,
                 ("trainable_token_indices names '%s', for which the adapter has no rows", name),

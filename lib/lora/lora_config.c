@@ -227,6 +227,7 @@ static fsdpck_status read_member(lora_config *c, const char *key, json_reader *r
         return read_tokens(c, r, t, err);
     if (strcmp(key, "init_lora_weights") == 0 && t->kind == JSON_STRING)
         (void)escape_text(c->initial, sizeof c->initial, t->text, t->nbytes);
+    c->has_blocks = c->has_blocks || (strcmp(key, "use_bdlora") == 0 && t->kind == JSON_OBJECT);
     if (c->unmergeable[0] == '\0' && changes_merge(key, t))
         snprintf(c->unmergeable, sizeof c->unmergeable, "%s", key);
     return read_numbers(c, key, r, t, err);

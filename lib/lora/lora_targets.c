@@ -149,6 +149,12 @@ static const char *next_unmatched(const lora_set *set, const lora_config *config
         const uint32_t i = (*at)++;
         const size_t nbytes = strtab_nbytes(&names->texts, i);
         const char *name = strtab_text(&names->texts, i);
+        /* With all-linear, PEFT lists modules before it excludes some. */
+        bool excluded = false;
+        if (lora_names_match(&config->exclude_modules, name, nbytes, &excluded, NULL) ==
+                FSDPCK_OK &&
+            excluded)
+            continue;
         if (nbytes > 0 && !is_matched(set, name, nbytes) &&
             lora_saved_around(config, name, nbytes, true) == 0)
             return name;

@@ -135,6 +135,46 @@ static fsdpck_status add_targets(list_maker *k, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static int compare_rows(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The last one would win. PEFT refuses to load such adapters together. */
+static fsdpck_status check_rows(list_maker *k, const merge_target *t, const merge_step *s,
+                                fsdpck_error *err)
+{
+    for (uint64_t i = 0; s->kind == MERGE_ROWS && i < t->step_count; i++) {
+        const merge_step *old = VEC_AT(&k->list->steps, merge_step, t->first_step + i);
+        vec rows = VEC_OF(uint64_t, k->owner);
+        const uint64_t *both = NULL;
+        if (old->kind != MERGE_ROWS || old->adapter == s->adapter || old->row_count == 0)
+            continue;
+        uint64_t *sorted = vec_push_n(&rows, old->row_count, err);
+        if (sorted == NULL)
+            return FSDPCK_LIMIT;
+        memcpy(sorted, VEC_AT(&k->list->rows, uint64_t, old->first_row),
+               old->row_count * sizeof *sorted);
+        qsort(sorted, old->row_count, sizeof *sorted, compare_rows);
+        for (uint64_t r = 0; both == NULL && r < s->row_count; r++)
+            both = bsearch(VEC_AT(&k->list->rows, uint64_t, s->first_row + r), sorted,
+                           old->row_count, sizeof *sorted, compare_rows);
+        const uint64_t row = both == NULL ? 0 : *both;
+        vec_release(&rows);
+        if (both != NULL)
+            return FAIL_WITH(err, UNSUPPORTED, LORA_MERGE,
+                             ("adapters '%s' and '%s' both have trained the token %" PRIu64
+                              " of '%s'",
+                              strtab_text(&k->list->adapters, old->adapter),
+                              strtab_text(&k->list->adapters, s->adapter), row,
+                              strtab_text(&k->list->names, t->name)),
+                             (next, "merge the adapters one after another: the last one then "
+                                    "decides the token"));
+    }
+    return FSDPCK_OK;
+}
+
 /* The steps of each target, in the order of the requests. */
 static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
 {
@@ -161,6 +201,7 @@ static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
                               strtab_text(&k->list->adapters, p->step.adapter),
                               strtab_text(&k->list->names, t->name)),
                              (next, "merge the adapters one after another"));
+        RETURN_IF(check_rows(k, t, &p->step, err));
         *VEC_AT(steps, merge_step, t->first_step + t->step_count++) = p->step;
     }
     return FSDPCK_OK;

@@ -37,8 +37,8 @@ typedef struct merge_request {
     uint64_t modules,
         replaced; /* modules with factors; tensors of the adapter that replace others */
     double least_scale, largest_scale;
-    uint64_t lost;       /* modules that the adapter may have lost, as `layers` is unknown */
-    uint32_t first_lost; /* the weight of the first, in merge_list.names; STRTAB_NONE: unknown */
+    uint64_t lost;        /* modules that the adapter may have lost, as `layers` is unknown */
+    uint32_t first_lost;  /* the weight of the first, in merge_list.names; STRTAB_NONE: unknown */
     uint64_t lost_biases; /* trained biases that the adapter may have lost */
     uint32_t first_lost_bias;
 } merge_request;
@@ -48,10 +48,5 @@ typedef struct merge_request {
 fsdpck_status merge_list_make(merge_list *list, const merge_checkpoint *base,
                               merge_request *requests, size_t count, bool safe,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* merge_tokens.c: appends the rows that trainable_token_indices of a config gives for the module `path`. BADINPUT
- * (LORA-CONFIG) if there are none. */
-fsdpck_status merge_token_rows(const lora_config *config, const char *path, size_t nbytes,
-                               vec *rows, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

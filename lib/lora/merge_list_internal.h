@@ -6,7 +6,6 @@
  *     merge_steps.c     the roles of tensors; adding a step
  *     merge_pairs.c     products that the training had in two tied weights
  *     merge_ties.c      weights that share one storage
- *     merge_tokens.c    rows of trainable tokens
  */
 #ifndef FSDPCK_LORA_MERGE_LIST_INTERNAL_H
 #define FSDPCK_LORA_MERGE_LIST_INTERNAL_H

@@ -139,8 +139,8 @@ static fsdpck_status add_tokens(list_maker *k, uint32_t index, fsdpck_error *err
     s.a = list_maker_use(k, m->tokens);
     const lora_module *owner =
         lora_module_at(&k->set, lora_tokens_owner(&k->set, &k->joined, k->request->config, index));
-    RETURN_IF(merge_token_rows(k->request->config, list_maker_path(k, owner),
-                               strtab_nbytes(&k->set.names, owner->path), rows, err));
+    RETURN_IF(lora_token_rows(k->request->config, list_maker_path(k, owner),
+                              strtab_nbytes(&k->set.names, owner->path), rows, err));
     s.row_count = rows->count - s.first_row;
     /* PEFT trains rows of the embedding for the output projection too, but not the other way round. */
     const bool is_own =

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/remote_folder.h"
+#include "open/adapter_check.h"
 #include "open/other_files.h"
 #include "open/recorded_checksums.h"
 #include "open/rekey_flat.h"
@@ -419,6 +420,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     if (r->opt.select.part != (int)PART_OPTIMIZER) {
         RETURN_IF(checkpoint_check_lost(r->src, true, err));
         RETURN_IF(checkpoint_check_sizes(r->src, err));
+        RETURN_IF(adapter_warn(r->src, err));
     }
     RETURN_IF(checkpoint_check_buckets(r->src, &r->to.cat,
                                        r->opt.select.part == (int)PART_OPTIMIZER, err));

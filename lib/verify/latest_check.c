@@ -5,6 +5,7 @@
 
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
+#include "open/adapter_check.h"
 #include "open/pointer_file.h"
 #include "open/rank_models.h"
 #include "open/step_evidence.h"
@@ -210,7 +211,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, warning
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
         st = check_records(ctx, c, o, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
-        st = adapters_check(c, err);
+        st = adapter_check_errors(c, err);
     if (st == FSDPCK_OK && c->probe.is_folder)
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);

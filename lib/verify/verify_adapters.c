@@ -5,29 +5,33 @@
 #include "lora/lora_check.h"
 #include "lora/lora_likeness.h"
 #include "lora/lora_zero.h"
+#include "open/adapter_check.h"
 #include "open/adapter_fit.h"
 #include "verify/verify_internal.h"
 
-/* Adapters of other methods are read and written as any tensors. */
+/* ctx: the fsdpck_verify. */
+static fsdpck_status report_as(void *ctx, finding_severity severity, const fsdpck_error *fault,
+                               fsdpck_error *err)
+{
+    fsdpck_verify *v = ctx;
+    (void)err;
+    findings_report_as(&v->found, severity, fault);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status report(void *ctx, const fsdpck_error *fault, fsdpck_error *err)
 {
     fsdpck_verify *v = ctx;
     fsdpck_error what = *fault;
     (void)err;
     error_path(&what, v->src->path);
-    if (fault->finding == FSDPCK_FINDING_LORA_KIND)
-        findings_report_as(&v->found, FINDING_NOTE, &what);
-    else
-        findings_report(&v->found, &what);
+    findings_report(&v->found, &what);
     return FSDPCK_OK;
 }
 
-static fsdpck_status find_zeros(fsdpck_verify *v, const lora_set *set, fsdpck_error *err)
+static fsdpck_status report_zeros(fsdpck_verify *v, const lora_set *set, fsdpck_error *err)
 {
     const fsdpck_checkpoint *c = v->src;
-    /* Files of other hosts are read only while all ranks serve them. */
-    if (v->level < CHECK_CHECKSUM || c->remote_files != NULL || verify_is_partial(v))
-        return FSDPCK_OK;
     for (size_t i = 0; i < lora_module_count(set); i++) {
         const uint32_t b = lora_cat_tensor(set, lora_module_at(set, i)->b);
         fsdpck_error what = FSDPCK_ERROR_INIT;
@@ -53,108 +57,17 @@ static fsdpck_status find_zeros(fsdpck_verify *v, const lora_set *set, fsdpck_er
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_each(const fsdpck_checkpoint *src, lora_set *set,
-                                const lora_config *config, lora_found_fn found, void *ctx,
-                                fsdpck_error *err)
+/* Files of other hosts are read only while all ranks serve them. */
+static fsdpck_status find_zeros(fsdpck_verify *v, fsdpck_error *err)
 {
-    RETURN_IF(lora_set_name_parameters(set, &src->cat, config, err));
-    for (uint32_t i = 0; i < lora_adapter_count(set); i++)
-        RETURN_IF(lora_check(set, &src->cat, i, config, found, ctx, err));
-    return FSDPCK_OK;
-}
-
-/* A name of target_modules without a module: lost, or one that the model does not have. */
-static void report_unmatched(fsdpck_verify *v, const lora_set *set, const lora_config *config)
-{
-    uint64_t count;
-    const char *first = lora_unmatched_target(set, config, &count);
-    fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (first == NULL)
-        return;
-    FAIL_WITH(&what, BADINPUT, LORA_PAIR,
-              ("target_modules has %" PRIu64 " name%s for which the adapter has no tensor", count,
-               text_plural(count)),
-              (path, v->src->path), (expected, "a module '...%s'", first), (found, "none"),
-              (next, "compare with the base model: fsdpck verify ADAPTER --like BASE"));
-    findings_report_as(&v->found, FINDING_WARNING, &what);
-}
-
-/* Also where the factors are those of the embedding: the output projection has no adapter after loading. */
-static fsdpck_status report_dropped(fsdpck_verify *v, const lora_set *set,
-                                    const lora_config *config, fsdpck_error *err)
-{
-    for (size_t i = 0; i < lora_module_count(set); i++) {
-        const lora_module *m = lora_module_at(set, i);
-        fsdpck_error what = FSDPCK_ERROR_INIT;
-        bool dropped;
-        RETURN_IF(lora_is_dropped(set, m, config, &dropped, err));
-        if (!dropped)
-            continue;
-        FAIL_WITH(&what, BADINPUT, LORA_CONFIG,
-                  ("the adapter has factors for '%s', which target_modules of its config does not "
-                   "name: PEFT loads the adapter without them",
-                   lora_text(set, m->path)),
-                  (path, v->src->path), (tensor, lora_text(set, m->path)),
-                  (next, "add this name to target_modules of adapter_config.json"));
-        findings_report_as(&v->found, FINDING_WARNING, &what);
-    }
-    return FSDPCK_OK;
-}
-
-/* Of modules_to_save, which the base model need not have: "classifier". base: NULL without --like. */
-static void report_unsaved(fsdpck_verify *v, const lora_set *set, const lora_config *config,
-                           const fsdpck_checkpoint *base)
-{
-    size_t nbytes;
-    const char *lacks, *name = lora_unsaved_name(set, config, base == NULL ? NULL : &base->cat);
-    fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (name != NULL) {
-        FAIL_WITH(&what, BADINPUT, LORA_PAIR,
-                  ("modules_to_save has a name for which the adapter has no tensor"),
-                  (path, v->src->path), (expected, "a module '...%s'", name), (found, "none"),
-                  (next, "check that the adapter is complete, and that its model has this module"));
-        findings_report_as(&v->found, FINDING_WARNING, &what);
-    }
-    name = lora_half_head(set, config, &nbytes, &lacks);
-    if (name == NULL)
-        return;
-    FAIL_WITH(&what, BADINPUT, LORA_PAIR,
-              ("module '%.*s' of modules_to_save has no weight of its layer '%s'", (int)nbytes,
-               name, lacks),
-              (path, v->src->path), (tensor, name),
-              (next, "save the adapter again: a loader gives this layer random values"));
-    findings_report_as(&v->found, FINDING_WARNING, &what);
-}
-
-/* With the config beside the weights, which is that of the only adapter. v: NULL outside of verify. */
-static fsdpck_status check_with_config(fsdpck_checkpoint *src, fsdpck_verify *v, lora_set *set,
-                                       lora_found_fn found, void *ctx, fsdpck_error *err)
-{
-    adapter_source from;
-    lora_config config = {0};
-    fsdpck_error what = FSDPCK_ERROR_INIT;
-    bool has_config = false;
-    fsdpck_status st = adapter_source_find(src, NULL, false, NULL, &from, &what);
-    if (st == FSDPCK_OK && from.text != NULL && lora_adapter_count(set) == 1) {
-        st = lora_config_read(from.text, from.nbytes, &src->metadata, &config, &what);
-        has_config = st == FSDPCK_OK;
-    }
-    if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
-        error_path(&what, from.path);
-        st = found(ctx, &what, err);
-    }
+    lora_set set;
+    if (v->level < CHECK_CHECKSUM || v->src->remote_files != NULL || verify_is_partial(v) ||
+        !adapters_are_likely(&v->src->cat))
+        return FSDPCK_OK;
+    fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
     if (st == FSDPCK_OK)
-        st = check_each(src, set, has_config ? &config : NULL, found, ctx, err);
-    else if (err != NULL)
-        *err = what;
-    if (st == FSDPCK_OK && has_config && v != NULL && v->options.like == NULL) {
-        report_unmatched(v, set, &config);
-        report_unsaved(v, set, &config, NULL);
-    }
-    if (st == FSDPCK_OK && has_config && v != NULL)
-        st = report_dropped(v, set, &config, err);
-    lora_config_release(&config);
-    adapter_source_release(&from);
+        st = report_zeros(v, &set, err);
+    lora_set_release(&set);
     return st;
 }
 
@@ -248,7 +161,9 @@ static fsdpck_status check_like(fsdpck_verify *v, const lora_set *set, const lor
     if (st == FSDPCK_OK && what.status == FSDPCK_BADINPUT && is_new)
         report(v, &what, NULL);
     if (st == FSDPCK_OK && config != NULL)
-        report_unsaved(v, set, config, base);
+        st = adapter_check_saved(
+            set, config, base,
+            &(adapter_faults){.found = report_as, .ctx = v, .path = v->src->path}, err);
     return st;
 }
 
@@ -274,45 +189,14 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base, fsd
     return st;
 }
 
-/* ctx: the checkpoint. The first error is the result. */
-static fsdpck_status fail_with(void *ctx, const fsdpck_error *fault, fsdpck_error *err)
-{
-    const fsdpck_checkpoint *src = ctx;
-    const finding_kind *kind = finding_get(fault->finding);
-    if (fault->status != FSDPCK_BADINPUT || kind == NULL || kind->severity != FINDING_ERROR)
-        return FSDPCK_OK;
-    if (err != NULL) {
-        *err = *fault;
-        error_path(err, src->path);
-    }
-    return fault->status;
-}
-
-fsdpck_status adapters_check(fsdpck_checkpoint *c, fsdpck_error *err)
-{
-    lora_set set;
-    if (!adapters_are_likely(&c->cat))
-        return FSDPCK_OK;
-    fsdpck_status st = checkpoint_find_adapters(c, &set, err);
-    if (st == FSDPCK_OK && (lora_adapter_count(&set) > 0 || set.has_prefix))
-        st = check_with_config(c, NULL, &set, fail_with, c, err);
-    lora_set_release(&set);
-    return st;
-}
-
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err)
 {
     static const fsdpck_finding_id ids[] = {FSDPCK_FINDING_LORA_PAIR, FSDPCK_FINDING_LORA_RANK,
                                             FSDPCK_FINDING_LORA_SHAPE, FSDPCK_FINDING_LORA_ZERO};
-    lora_set set;
-    if (!adapters_are_likely(&v->src->cat))
-        return FSDPCK_OK;
-    fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
-    if (st == FSDPCK_OK && (lora_adapter_count(&set) > 0 || set.has_prefix))
-        st = check_with_config(v->src, v, &set, report, v, err);
+    const adapter_faults to = {.found = report_as, .ctx = v, .path = v->src->path};
+    fsdpck_status st = adapter_check(v->src, v->options.like == NULL, &to, err);
     if (st == FSDPCK_OK)
-        st = find_zeros(v, &set, err);
-    lora_set_release(&set);
+        st = find_zeros(v, err);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         findings_merge_tensors(&v->found, ids[i]);
     return st;

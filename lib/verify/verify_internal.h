@@ -54,8 +54,6 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Reports faults of adapters of LoRA. */
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* For `latest`: the first of these faults that is an error. */
-fsdpck_status adapters_check(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A folder of PEFT against the weights of its base model (LORA-SHAPE). */
 fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

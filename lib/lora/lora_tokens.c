@@ -1,10 +1,10 @@
-/* merge_tokens.c: trainable_token_indices of adapter_config.json: a list of rows for the only embedding, or an object with
+/* lora_tokens.c: trainable_token_indices of adapter_config.json: a list of rows for the only embedding, or an object with
  * such a list for each name of a module. */
 #include <string.h>
 
 #include "base/json.h"
 #include "base/text.h"
-#include "lora/merge_list.h"
+#include "lora/lora.h"
 
 static bool is_module(const json_token *key, const char *path, size_t nbytes)
 {
@@ -73,8 +73,8 @@ static fsdpck_status read_config(json_reader *r, const char *path, size_t nbytes
     }
 }
 
-fsdpck_status merge_token_rows(const lora_config *config, const char *path, size_t nbytes,
-                               vec *rows, fsdpck_error *err)
+fsdpck_status lora_token_rows(const lora_config *config, const char *path, size_t nbytes, vec *rows,
+                              fsdpck_error *err)
 {
     bool found = false;
     json_reader r;
