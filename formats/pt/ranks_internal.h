@@ -269,14 +269,16 @@ typedef struct ranks_state {
     vec leaves;      /* uint32_t shards of variants */
     value_pool pool; /* contents of variants */
     ranks_frame frame;
-    vec members;            /* uint8_t by rank: some file lists it as a member */
-    uint64_t group_world;   /* size of the process group in ShardedTensors, 0: none */
-    vec name_sums;          /* uint64_t by rank: hash of the names of its sharded parameters */
-    vec plain_sums;         /* likewise, of the plain parameters that not all ranks have */
-    vec contents;           /* ranks_content, by ranks_file.index: ranks_kinds.h */
-    vec conflicts;          /* ranks_conflict */
-    fsdpck_error conflict;  /* the first of them */
-    vec own_ranks;          /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */
+    vec members;           /* uint8_t by rank: some file lists it as a member */
+    uint64_t group_world;  /* size of the process group in ShardedTensors, 0: none */
+    vec name_sums;         /* uint64_t by rank: hash of the names of its sharded parameters */
+    vec plain_sums;        /* likewise, of the plain parameters that not all ranks have */
+    vec contents;          /* ranks_content, by ranks_file.index: ranks_kinds.h */
+    vec conflicts;         /* ranks_conflict */
+    fsdpck_error conflict; /* the first of them */
+    vec own_ranks;         /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */
+    const ranks_file
+        *renamed;           /* the first whose name has another rank than recorded in it; or NULL */
     strtab inner_names;     /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     text_buf partial;       /* the first of them, with their ranks */
@@ -378,7 +380,7 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 
 /* RANK-DOUBLE if two files record one rank: one is a copy under another name. Warns about a rank that
  * differs from the file's name. */
-fsdpck_status ranks_check_own_ranks(const ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status ranks_check_own_ranks(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ranks_missing.c */
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;

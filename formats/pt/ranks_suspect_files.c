@@ -143,10 +143,9 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s)
 
 /* --- ranks recorded in the files --- */
 
-fsdpck_status ranks_check_own_ranks(const ranks_state *s, fsdpck_error *err)
+fsdpck_status ranks_check_own_ranks(ranks_state *s, fsdpck_error *err)
 {
     value_map seen = VALUE_MAP(s->req->metadata);
-    bool told = false;
     fsdpck_status st = FSDPCK_OK;
 
     for (size_t i = 0; st == FSDPCK_OK && i < s->list->files.count; i++) {
@@ -165,13 +164,14 @@ fsdpck_status ranks_check_own_ranks(const ranks_state *s, fsdpck_error *err)
         } else {
             *first = (uint64_t)f->index + 1;
         }
-        if (st == FSDPCK_OK && own != f->rank && !told)
+        if (st == FSDPCK_OK && own != f->rank && s->renamed == NULL) {
+            s->renamed = f;
             log_warn(&s->req->log, FSDPCK_FINDING_RANK_NAME,
                      "check whether the files were renamed by mistake",
                      "'%s' contains rank %" PRIu32
                      "'s data; using the rank stored in the file, not its name",
                      f->name, own);
-        told = told || own != f->rank;
+        }
     }
     value_map_release(&seen);
     return st;
