@@ -75,12 +75,18 @@ static fsdpck_status fail_lost_scale(const map_input *in, const char *end, const
         (next, "restore the scale from the original"));
 }
 
-static bool has_scales(const quant_names *n)
+/* Whether weights have scales in blocks: some has one, or config.json states blocks. Scales under other names are of
+ * another kind. */
+static bool has_scales(const dequantizer *v, const quant_names *n)
 {
-    for (uint32_t i = 0; i < strtab_count(&n->table); i++)
-        if (text_ends_with(strtab_text(&n->table, i), strtab_nbytes(&n->table, i), SCALE_OF_FP8))
+    bool others = false;
+    for (uint32_t i = 0; i < strtab_count(&n->table); i++) {
+        const char *name = strtab_text(&n->table, i);
+        if (text_ends_with(name, strtab_nbytes(&n->table, i), SCALE_OF_FP8))
             return true;
-    return false;
+        others |= strstr(name, "scale") != NULL;
+    }
+    return v->block.is_stated && !others;
 }
 
 static void print_shape(text_buf *out, const uint64_t *shape, unsigned ndim)
@@ -107,7 +113,7 @@ static fsdpck_status fail_scale(const dequantizer *v, const map_input *in, const
                        ("the shape or dtype of '%s' does not fit '%s'", scale->name, in->name),
                        (tensor, scale->name),
                        (expected, "shape [%s]: one number for each block of %" PRIu64 " x %" PRIu64,
-                        wanted.text, v->block[0], v->block[1]),
+                        wanted.text, v->block.size[0], v->block.size[1]),
                        (found, "shape [%s], dtype %s", is.text, dtype_get((dtype)s->dtype)->name),
                        (next,
                         "compare with weight_block_size in quantization_config of config.json, "
@@ -137,7 +143,7 @@ static fsdpck_status check_fp8(const dequantizer *v, const map_input *in, const 
     memcpy(shape, catalogue_shape(c, in->tensor), w->ndim * sizeof *shape);
     for (unsigned i = 0; i < 2; i++) {
         uint64_t *n = &shape[w->ndim - 2 + i];
-        *n = *n / v->block[i] + (*n % v->block[i] != 0);
+        *n = *n / v->block.size[i] + (*n % v->block.size[i] != 0);
     }
     if (s->ndim == w->ndim &&
         (d == DTYPE_FLOAT32 || d == DTYPE_BFLOAT16 || d == DTYPE_FLOAT8_E8M0FNU) &&
@@ -178,8 +184,8 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
     if (scale == QUANT_NONE && blocks)
         return t->ndim == 4 ? fail_lost_scale(in, BLOCKS, SCALES, err) : FSDPCK_OK;
     if (scale == QUANT_NONE)
-        return has_scales(n) ? fail_lost_scale(in, "", SCALE_OF_FP8, err)
-                             : fail_kind(in, "unknown", d, err);
+        return has_scales(v, n) ? fail_lost_scale(in, "", SCALE_OF_FP8, err)
+                                : fail_kind(in, "unknown", d, err);
     if (!blocks)
         RETURN_IF(check_fp8(v, in, &inputs[scale], err));
     else if (!mxfp4_fits(v->base, in->tensor, inputs[scale].tensor))
@@ -199,15 +205,16 @@ static fsdpck_status check_left(const dequantizer *v, const map_input *inputs, s
 {
     for (size_t i = 0; i < count; i++) {
         const cat_tensor *t = catalogue_tensor(v->base, inputs[i].tensor);
+        if (pair_of[i] == QUANT_NONE && quant_is_packed(&inputs[i], t))
+            return fail_kind(&inputs[i], "unknown", (dtype)t->dtype, err);
+    }
+    for (size_t i = 0; i < count; i++)
         if (pair_of[i] == QUANT_NONE &&
             text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_FP8))
             return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
                              ("'%s' has no tensor of 8-bit floats", inputs[i].name),
                              (tensor, inputs[i].name),
                              (expected, "a tensor of the same name without '" SCALE_OF_FP8 "'"));
-        if (pair_of[i] == QUANT_NONE && quant_is_packed(&inputs[i], t))
-            return fail_kind(&inputs[i], "unknown", (dtype)t->dtype, err);
-    }
     return FSDPCK_OK;
 }
 
@@ -395,7 +402,25 @@ static fsdpck_status fill(dequantizer *v, const map_input *inputs, size_t count,
     return catalogue_seal(v->out, err);
 }
 
-fsdpck_status dequantizer_new(const catalogue *base, const source *src, const uint64_t block[2],
+fsdpck_status dequantizer_check(const catalogue *base, const source *src, quant_blocks block,
+                                const map_input *inputs, size_t count, fsdpck_error *err)
+{
+    catalogue none = {.owner = base->owner};
+    dequantizer v = {.base = base, .base_source = *src, .out = &none, .block = block};
+    vec pair_of = VEC_OF(uint32_t, base->owner);
+    fsdpck_status st = FSDPCK_OK;
+    box_reader_init(&v.reader, base, &v.base_source, base->owner);
+    v.pairs = VEC_OF(quant_pair, base->owner);
+    if (count > 0 && vec_push_n(&pair_of, count, err) == NULL)
+        st = FSDPCK_LIMIT;
+    if (st == FSDPCK_OK)
+        st = find_pairs(&v, inputs, count, pair_of.items, err);
+    box_reader_release(&v.reader);
+    VEC_RELEASE_ALL(&v.pairs, &pair_of);
+    return st;
+}
+
+fsdpck_status dequantizer_new(const catalogue *base, const source *src, quant_blocks block,
                               const map_input *inputs, size_t count, catalogue *out,
                               dequantizer **dq, fsdpck_error *err)
 {
@@ -403,8 +428,7 @@ fsdpck_status dequantizer_new(const catalogue *base, const source *src, const ui
     dequantizer *v = calloc(1, sizeof *v);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
-    *v =
-        (dequantizer){.base = base, .base_source = *src, .out = out, .block = {block[0], block[1]}};
+    *v = (dequantizer){.base = base, .base_source = *src, .out = out, .block = block};
     box_reader_init(&v->reader, base, &v->base_source, out->owner);
     v->pairs = VEC_OF(quant_pair, out->owner);
     v->chunks = VEC_OF(quant_chunk, out->owner);

@@ -24,14 +24,24 @@
 
 typedef struct dequantizer dequantizer;
 
+/* Blocks of 8-bit floats with one scale. */
+typedef struct quant_blocks {
+    uint64_t size[2]; /* rows and columns, not 0 */
+    bool is_stated;   /* by config.json */
+} quant_blocks;
+
 /* Whether some input may be quantized, by its dtype or name. */
 bool dequantizer_applies(const catalogue *base, const map_input *inputs, size_t count);
-/* block: rows and columns of a block of 8-bit floats, not 0. `base` must be sealed; `out` must be initialized and empty. Tensors of `base` that are no input are
+/* `base` must be sealed; `out` must be initialized and empty. Tensors of `base` that are no input are
  * the caller's concern. Errors: BADINPUT (QUANT-SCALE) for a scale that does not fit its tensor,
  * UNSUPPORTED (QUANT-KIND) for other kinds of quantization. */
-fsdpck_status dequantizer_new(const catalogue *base, const source *src, const uint64_t block[2],
+fsdpck_status dequantizer_new(const catalogue *base, const source *src, quant_blocks block,
                               const map_input *inputs, size_t count, catalogue *out,
                               dequantizer **dq, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether dequantizer_new would find the weights and scales; the same errors. */
+fsdpck_status dequantizer_check(const catalogue *base, const source *src, quant_blocks block,
+                                const map_input *inputs, size_t count,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 const source *dequantizer_source(const dequantizer *v);
 /* Number of tensors that are dequantized. */
 uint64_t dequantizer_count(const dequantizer *v);

@@ -37,11 +37,11 @@ struct dequantizer {
     source base_source;
     box_reader reader; /* of the first catalogue; with the scales */
     catalogue *out;
-    uint64_t block[2]; /* of 8-bit floats: rows and columns with one scale */
-    vec pairs;         /* quant_pair */
-    vec chunks;        /* quant_chunk */
-    vec boxes;         /* uint64_t */
-    vec same;          /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
+    quant_blocks block; /* of 8-bit floats */
+    vec pairs;          /* quant_pair */
+    vec chunks;         /* quant_chunk */
+    vec boxes;          /* uint64_t */
+    vec same;           /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
     derived_source source;
 };
 

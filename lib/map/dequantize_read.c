@@ -40,7 +40,7 @@ static void decode_fp8_row(dequantize_stream *s)
 {
     const unsigned ndim = weight_ndim(s);
     const uint64_t first = s->offsets[ndim - 1], n = s->sizes[ndim - 1];
-    const uint64_t rows = s->v->block[0], columns = s->v->block[1];
+    const uint64_t rows = s->v->block.size[0], columns = s->v->block.size[1];
     const uint64_t block_row =
         (s->offsets[ndim - 2] + s->next_band) / rows - s->offsets[ndim - 2] / rows;
     const float *scale = s->scales + block_row * s->scale_columns;
@@ -113,7 +113,7 @@ static void scale_box(const dequantize_stream *s, uint64_t *offsets, uint64_t *s
     const unsigned ndim = weight_ndim(s);
     for (unsigned i = 0; s->pair->kind == QUANT_FP8 && i < 2; i++) {
         const unsigned d = ndim - 2 + i;
-        const uint64_t n = s->v->block[i], end = (offsets[d] + sizes[d] - 1) / n + 1;
+        const uint64_t n = s->v->block.size[i], end = (offsets[d] + sizes[d] - 1) / n + 1;
         offsets[d] /= n;
         sizes[d] = end - offsets[d];
     }

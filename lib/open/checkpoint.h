@@ -241,8 +241,7 @@ bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, ui
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
 /* BADINPUT (EXPORT-CONFIG) if embeddings or norms have no elements, or no embedding has the sizes that the
  * folder's config.json states. */
-fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c,
-                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status checkpoint_check_sizes(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* BADINPUT (WEIGHTS-LOST): lost_weights.c. optimizer: also if only the state of the optimizer or of the trainer is
  * there. */
 fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer,
@@ -306,6 +305,8 @@ fsdpck_status derived_checkpoint_skip_others(fsdpck_checkpoint *c,
  * NULL if no tensor is quantized. UNSUPPORTED (QUANT-KIND), BADINPUT (QUANT-SCALE). */
 fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+struct model_config; /* warn_scales: QUANT-SCALE of blocks that it states, without --dequantize */
+fsdpck_status checkpoint_warn_scales(fsdpck_checkpoint *c, const struct model_config *config, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ema_checkpoint.c: the moving average in the optimizer of `base`, as a model; borrows `base`. *out may be set
  * after a failure. BADINPUT (AVERAGE-DIFFER) if it has none. */
 fsdpck_status checkpoint_ema(fsdpck_checkpoint *base, fsdpck_checkpoint **out,

@@ -5,11 +5,17 @@
 /* Of torch and transformers, for models that state no other. */
 #define BLOCK 128u
 
-/* Rows and columns of a block of 8-bit floats. */
-static fsdpck_status read_block(const fsdpck_checkpoint *c, uint64_t block[2], fsdpck_error *err)
+static quant_blocks blocks_of(const model_config *config)
 {
-    model_config config;
-    block[0] = block[1] = BLOCK;
+    if (config->block[0] == 0)
+        return (quant_blocks){.size = {BLOCK, BLOCK}};
+    return (quant_blocks){.size = {config->block[0], config->block[1]}, .is_stated = true};
+}
+
+static fsdpck_status read_block(const fsdpck_checkpoint *c, quant_blocks *block, fsdpck_error *err)
+{
+    model_config config = {0};
+    *block = blocks_of(&config);
     while (c->base != NULL)
         c = c->base;
     if (!c->probe.is_folder)
@@ -19,10 +25,8 @@ static fsdpck_status read_block(const fsdpck_checkpoint *c, uint64_t block[2], f
         st = FAIL_WITH(err, BADINPUT, QUANT_SCALE, ("weight_block_size of config.json is invalid"),
                        (path_in, c->path, "config.json"),
                        (expected, "[ROWS, COLUMNS], two positive numbers"));
-    if (st == FSDPCK_OK && config.block[0] != 0) {
-        block[0] = config.block[0];
-        block[1] = config.block[1];
-    }
+    if (st == FSDPCK_OK)
+        *block = blocks_of(&config);
     model_config_release(&config);
     return st;
 }
@@ -41,8 +45,8 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 
 static fsdpck_status apply(fsdpck_checkpoint *c, const map_inputs *l, fsdpck_error *err)
 {
-    uint64_t block[2];
-    RETURN_IF(read_block(c->base, block, err));
+    quant_blocks block;
+    RETURN_IF(read_block(c->base, &block, err));
     const fsdpck_status st = dequantizer_new(&c->base->cat, &c->base->src, block, l->inputs.items,
                                              l->inputs.count, &c->cat, &c->dequantizer, err);
     if (st != FSDPCK_OK) {
@@ -71,6 +75,24 @@ fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint *
         if (st == FSDPCK_OK)
             st = apply(*out, &l, err);
     }
+    map_inputs_release(&l);
+    return st;
+}
+
+/* Without stated blocks, scales may be of another kind: one for each tensor. What --dequantize does not convert has
+ * no rule. */
+fsdpck_status checkpoint_warn_scales(fsdpck_checkpoint *c, const model_config *config,
+                                     fsdpck_error *err)
+{
+    const quant_blocks block = blocks_of(config);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    map_inputs l;
+    if (config->bad_block || !block.is_stated)
+        return FSDPCK_OK;
+    fsdpck_status st = map_inputs_list(c, &l, err);
+    if (st == FSDPCK_OK && dequantizer_check(&c->cat, &c->src, block, l.inputs.items,
+                                             l.inputs.count, &what) == FSDPCK_BADINPUT)
+        log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s", c->path, what.message);
     map_inputs_release(&l);
     return st;
 }

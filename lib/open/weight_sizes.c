@@ -150,7 +150,7 @@ static fsdpck_status check_layers(const fsdpck_checkpoint *c, const model_config
     return FSDPCK_OK;
 }
 
-fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *err)
+fsdpck_status checkpoint_check_sizes(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     model_config config;
     while (c->base != NULL && c->average == NULL)
@@ -165,6 +165,8 @@ fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *e
         st = is_alone ? FSDPCK_OK : check_sizes(c, &config, err);
         if (st == FSDPCK_OK && (is_alone || c->format->of_model))
             st = check_layers(c, &config, err);
+        if (st == FSDPCK_OK && !is_alone && c->format->of_model)
+            st = checkpoint_warn_scales(c, &config, err);
     } else {
         st = FSDPCK_OK;
     }

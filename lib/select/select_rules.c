@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/name_glob.h"
+#include "base/text.h"
 #include "select/select_cast.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -371,6 +372,12 @@ static bool is_usual_float(dtype d)
     return d == DTYPE_FLOAT64 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16;
 }
 
+/* Scales of 8-bit weights are far from 1: fewer exponents make them 0 or infinite, and readers want their dtype. */
+static bool is_scale(const char *name)
+{
+    return text_ends_with(name, strlen(name), "_scale_inv");
+}
+
 dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_model)
 {
     const select_options *w = rules->options;
@@ -379,7 +386,7 @@ dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_
     dtype to = d;
     for (size_t i = 0; floating && i < w->dtype_count; i++) {
         const select_cast *cast = VEC_AT(&rules->casts, select_cast, i);
-        const bool hit = cast->glob == NULL ? is_model && is_usual_float(d)
+        const bool hit = cast->glob == NULL ? is_model && is_usual_float(d) && !is_scale(name)
                                             : name_glob_matches(cast->glob, name);
         if (hit) {
             to = cast->to;

@@ -12,7 +12,7 @@
 
 enum { EXPERTS = 2, ROWS = 3001, GROUPS = 26, BYTES = 16, VALUES = 32 };
 
-static const uint64_t square[2] = {128, 128};
+static const quant_blocks square = {.size = {128, 128}};
 static const uint64_t block_shape[4] = {EXPERTS, ROWS, GROUPS, BYTES};
 
 typedef struct quantized {
@@ -164,8 +164,9 @@ static fsdpck_status begin_fp8(quantized *q, const uint64_t block[2], const uint
     catalogue_init(&q->seen, &q->memory);
     const map_input inputs[] = {{.name = "w", .nbytes = 1, .tensor = w},
                                 {.name = "w_scale_inv", .nbytes = 11, .tensor = s}};
-    return dequantizer_new(&q->source.cat, &q->source.src, stated, inputs, 2, &q->seen, &q->dq,
-                           &q->err);
+    return dequantizer_new(&q->source.cat, &q->source.src,
+                           (quant_blocks){.size = {stated[0], stated[1]}}, inputs, 2, &q->seen,
+                           &q->dq, &q->err);
 }
 
 static uint16_t expected_fp8(const uint64_t block[2], const uint64_t at[3])
