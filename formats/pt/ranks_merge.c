@@ -425,7 +425,7 @@ static fsdpck_status find_flat(ranks_state *s, plain_index *x, ranks_equal_optim
     return ranks_equal_decide(equal, s, is_flat, err);
 }
 
-/* Shards without metadata are joined in the order of ranks in files' names. */
+/* Shards without metadata: joined in the order of ranks in files' names. */
 static fsdpck_status check_flat_names(const ranks_state *s, const uint8_t *is_flat,
                                       fsdpck_error *err)
 {

@@ -111,7 +111,7 @@ static void deliver(const frame *f)
             must(0, "write");
 }
 
-/* Sends what is due. Returns how long the next frame still waits; 1 s if there is none. */
+/* Sends the frames that are due. Returns how long the next frame still waits; 1 s if there is none. */
 static uint64_t send_due(void)
 {
     while (head != tail) {
