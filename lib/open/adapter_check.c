@@ -129,11 +129,11 @@ static fsdpck_status check_set(fsdpck_checkpoint *c, lora_set *set, bool alone,
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
         of_config.path = from.path;
         st = report(&of_config, &what, err);
+    } else if (st != FSDPCK_OK && err != NULL) {
+        *err = what;
     }
     if (st == FSDPCK_OK)
         st = check_each(c, set, has_config ? &config : NULL, to, err);
-    else if (err != NULL)
-        *err = what;
     if (st == FSDPCK_OK && has_config)
         st = check_names(set, &config, alone, to, err);
     lora_config_release(&config);
