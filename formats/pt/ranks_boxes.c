@@ -288,8 +288,8 @@ static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_decla
                     "local shard of a ShardedTensor is not a plain tensor");
     RETURN_IF(ranks_shard_box(pool, metadata, c->ndim, offsets, sizes, &rank, err));
     /* In a smaller group, older torch numbers the ranks of the group. */
-    if (c->group_ranks == c->world && rank < c->world && rank < MESH_RANKS_MAX)
-        *VEC_AT(&p->s->own_ranks, uint32_t, p->file->index) = (uint32_t)rank;
+    if (c->group_ranks == c->world && rank < c->world)
+        ranks_note_own_rank(p, rank);
     RETURN_IF(local_tensor(p, value_tensor_index(tensor), c, &local, err));
     if (c->ndim > 0 && memcmp(local, sizes, c->ndim * sizeof *sizes) != 0) {
         text_buf text = {.limit_bytes = 4096};

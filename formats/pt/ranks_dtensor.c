@@ -245,13 +245,6 @@ static fsdpck_status read_layout_mesh(ranks_parse *p, value v, value layout, ran
     return FSDPCK_OK;
 }
 
-/* A file belongs to the rank in its meshes. */
-static void note_own_rank(ranks_parse *p, const ranks_mesh *rm)
-{
-    if (rm->has_rank && rm->rank < MESH_RANKS_MAX)
-        *VEC_AT(&p->s->own_ranks, uint32_t, p->file->index) = (uint32_t)rm->rank;
-}
-
 static fsdpck_status mesh_parse_value(ranks_parse *p, value v, ranks_mesh *rm, fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
@@ -270,7 +263,9 @@ static fsdpck_status mesh_parse_value(ranks_parse *p, value v, ranks_mesh *rm, f
     mesh_names(pool, v, &rm->m);
     if (p->s->form[0] == '\0')
         snprintf(p->s->form, sizeof p->s->form, "%s", form);
-    note_own_rank(p, rm);
+    /* A file belongs to the rank in its meshes. */
+    if (rm->has_rank)
+        ranks_note_own_rank(p, rm->rank);
     /* Also keep the root mesh of a slice: the whole layout refers to it. */
     if ((ranks_attribute(pool, v, "_root_mesh", &root) ||
          ranks_attribute(pool, v, "_parent_mesh", &root)) &&

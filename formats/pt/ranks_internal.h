@@ -269,16 +269,14 @@ typedef struct ranks_state {
     vec leaves;      /* uint32_t shards of variants */
     value_pool pool; /* contents of variants */
     ranks_frame frame;
-    vec members;           /* uint8_t by rank: some file lists it as a member */
-    uint64_t group_world;  /* size of the process group in ShardedTensors, 0: none */
-    vec name_sums;         /* uint64_t by rank: hash of the names of its sharded parameters */
-    vec plain_sums;        /* likewise, of the plain parameters that not all ranks have */
-    vec contents;          /* ranks_content, by ranks_file.index: ranks_kinds.h */
-    vec conflicts;         /* ranks_conflict */
-    fsdpck_error conflict; /* the first of them */
-    vec own_ranks;         /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */
-    const ranks_file
-        *renamed;           /* the first whose name has another rank than recorded in it; or NULL */
+    vec members;            /* uint8_t by rank: some file lists it as a member */
+    uint64_t group_world;   /* size of the process group in ShardedTensors, 0: none */
+    vec name_sums;          /* uint64_t by rank: hash of the names of its sharded parameters */
+    vec plain_sums;         /* likewise, of the plain parameters that not all ranks have */
+    vec contents;           /* ranks_content, by ranks_file.index: ranks_kinds.h */
+    vec conflicts;          /* ranks_conflict */
+    fsdpck_error conflict;  /* the first of them */
+    vec own_ranks;          /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */
     strtab inner_names;     /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     text_buf partial;       /* the first of them, with their ranks */
@@ -290,6 +288,8 @@ typedef struct ranks_state {
     bool
         file_unread; /* the last file's zip or pickle was invalid: this state contains none of it */
     bool any_dtensor;
+    /* The first file that records another rank than that of its name; or NULL. */
+    const ranks_file *renamed;
     bool tp_order_suspect; /* the order of rows may be that of TP first */
     char form[48];         /* origin.torch_version, from the forms of DTensors */
     char archive_form[48]; /* from those of the zip */
@@ -378,8 +378,9 @@ void ranks_copies_see(ranks_copies *c, const ranks_state *s, uint32_t entry, con
 /* Warns about files of one family with equal fingerprints, unless all are replicas. */
 void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 
-/* RANK-DOUBLE if two files record one rank: one is a copy under another name. Warns about a rank that
- * differs from the file's name. */
+/* The rank that is recorded in the file being read. */
+void ranks_note_own_rank(const ranks_parse *p, uint64_t rank);
+/* RANK-DOUBLE if two files record one rank: one is a copy under another name. Sets s->renamed. */
 fsdpck_status ranks_check_own_ranks(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ranks_missing.c */

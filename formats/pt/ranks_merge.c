@@ -425,19 +425,25 @@ static fsdpck_status find_flat(ranks_state *s, plain_index *x, ranks_equal_optim
     return ranks_equal_decide(equal, s, is_flat, err);
 }
 
-/* Shards without metadata: joined in the order of ranks in files' names. */
-static fsdpck_status check_flat_names(const ranks_state *s, const uint8_t *is_flat,
-                                      fsdpck_error *err)
+/* Flat shards are in the order of the ranks in files' names. */
+static fsdpck_status check_names(const ranks_state *s, const uint8_t *is_flat, fsdpck_error *err)
 {
-    for (uint32_t i = 0; s->renamed != NULL && i < s->list->families.count; i++)
+    const ranks_file *f = s->renamed;
+    if (f == NULL)
+        return FSDPCK_OK;
+    const uint32_t own = *VEC_AT(&s->own_ranks, const uint32_t, f->index);
+    for (uint32_t i = 0; i < s->list->families.count; i++)
         if (is_flat[i] == RANKS_FLAT)
             return FAIL_WITH(
                 err, BADINPUT, RANK_NAME,
                 ("the order of flat shards is that of the ranks in the files' names, which are "
                  "wrong"),
-                (found, "'%s' contains data of rank %" PRIu32, s->renamed->name,
-                 *VEC_AT(&s->own_ranks, const uint32_t, s->renamed->index)),
+                (found, "'%s' contains data of rank %" PRIu32, f->name, own),
                 (next, "give each file the number of the rank whose data it contains"));
+    log_warn(
+        &s->req->log, FSDPCK_FINDING_RANK_NAME, "check whether the files were renamed by mistake",
+        "'%s' contains rank %" PRIu32 "'s data; using the rank stored in the file, not its name",
+        f->name, own);
     return FSDPCK_OK;
 }
 
@@ -451,7 +457,7 @@ static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_fla
         st = find_flat(s, x, &equal, is_flat, err);
     ranks_equal_release(&equal, s);
     RETURN_IF(st);
-    RETURN_IF(check_flat_names(s, is_flat, err));
+    RETURN_IF(check_names(s, is_flat, err));
     for (uint32_t entry = 0; entry < x->tensor_count; entry++) {
         if (!index_list(x, entry, &l))
             continue;

@@ -143,6 +143,12 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s)
 
 /* --- ranks recorded in the files --- */
 
+void ranks_note_own_rank(const ranks_parse *p, uint64_t rank)
+{
+    if (rank < MESH_RANKS_MAX)
+        *VEC_AT(&p->s->own_ranks, uint32_t, p->file->index) = (uint32_t)rank;
+}
+
 fsdpck_status ranks_check_own_ranks(ranks_state *s, fsdpck_error *err)
 {
     value_map seen = VALUE_MAP(s->req->metadata);
@@ -164,14 +170,8 @@ fsdpck_status ranks_check_own_ranks(ranks_state *s, fsdpck_error *err)
         } else {
             *first = (uint64_t)f->index + 1;
         }
-        if (st == FSDPCK_OK && own != f->rank && s->renamed == NULL) {
+        if (own != f->rank && s->renamed == NULL)
             s->renamed = f;
-            log_warn(&s->req->log, FSDPCK_FINDING_RANK_NAME,
-                     "check whether the files were renamed by mistake",
-                     "'%s' contains rank %" PRIu32
-                     "'s data; using the rank stored in the file, not its name",
-                     f->name, own);
-        }
     }
     value_map_release(&seen);
     return st;
