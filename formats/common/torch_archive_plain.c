@@ -92,7 +92,11 @@ static const char *text(cursor *c, size_t *nbytes)
     if (p == NULL)
         return NULL;
     *nbytes = load_le32(p);
-    return (const char *)take(c, *nbytes);
+    p = take(c, *nbytes);
+    for (size_t i = 0; p != NULL && i < *nbytes; i++)
+        if (p[i] >= 0x80) /* the machine checks that it is UTF-8 */
+            c->failed = true;
+    return (const char *)p;
 }
 
 static void integer_of(cursor *c, uint8_t opcode, uint64_t *v)
