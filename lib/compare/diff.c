@@ -154,7 +154,8 @@ static fsdpck_status all_reduce_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_e
     }
     if (st == FSDPCK_OK)
         st = text_check(&bytes, err);
-    st = group_all_gather(d->a.ctx->group, st, bytes.text, bytes.nbytes, receive_pairs, d, err);
+    st = group_all_gather(d->a.ctx->group, st, GROUP_STOPS, bytes.text, bytes.nbytes, receive_pairs,
+                          d, err);
     text_release(&bytes);
     return st;
 }
@@ -172,8 +173,8 @@ static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
     if (st == FSDPCK_CANCELLED && atomic_load(&d->enough.set))
         st = FSDPCK_OK;
     RETURN_IF(all_reduce_pairs(d, st, err));
-    RETURN_IF(exec_all_reduce_stats(d->a.exec, err));
-    return exec_all_reduce_stats(d->b.exec, err);
+    RETURN_IF(exec_all_reduce_stats(d->a.exec, FSDPCK_OK, err));
+    return exec_all_reduce_stats(d->b.exec, FSDPCK_OK, err);
 }
 
 /* ---- all of it ---- */
@@ -270,9 +271,9 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
 {
     group *g = a->ctx->group;
     fsdpck_part part = FSDPCK_PART_ALL;
-    RETURN_IF(group_agree_result(g, prepare(d, a, b, o, &part, shared, err), true, err));
-    RETURN_IF(run_check_same_plan(&d->a, err));
-    RETURN_IF(run_check_same_plan(&d->b, err));
+    const fsdpck_status st = prepare(d, a, b, o, &part, shared, err);
+    RETURN_IF(run_agree_on_plan(&d->a, st, GROUP_GOES_ON, err));
+    RETURN_IF(run_agree_on_plan(&d->b, FSDPCK_OK, GROUP_GOES_ON, err));
     RETURN_IF(group_agree_result(g, tensor_pairs_resolve(&d->common, err), true, err));
     const bool of_a = checkpoint_has_checksums(a), of_b = checkpoint_has_checksums(b);
     d->has_checksums = of_a || of_b;

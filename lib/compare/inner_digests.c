@@ -69,8 +69,7 @@ static fsdpck_status prepare(run *r, const inner_tensors *inner, fsdpck_error *e
 
 static fsdpck_status run_digests(run *r, const inner_tensors *inner, fsdpck_error *err)
 {
-    RETURN_IF(group_agree(r->ctx->group, prepare(r, inner, err), err));
-    RETURN_IF(run_check_same_plan(r, err));
+    RETURN_IF(run_agree_on_plan(r, prepare(r, inner, err), GROUP_STOPS, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     RETURN_IF(exec_assign_work(r->exec, true, err));
     return exec_run(r->exec, NULL, err);

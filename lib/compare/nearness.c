@@ -95,7 +95,8 @@ static fsdpck_status all_reduce_sums(nearness *n, fsdpck_status st, fsdpck_error
     }
     if (st == FSDPCK_OK)
         st = text_check(&bytes, err);
-    st = group_all_gather(n->a.ctx->group, st, bytes.text, bytes.nbytes, receive_sums, n, err);
+    st = group_all_gather(n->a.ctx->group, st, GROUP_STOPS, bytes.text, bytes.nbytes, receive_sums,
+                          n, err);
     text_release(&bytes);
     return st;
 }
@@ -156,8 +157,7 @@ void nearness_init(nearness *n, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
 fsdpck_status nearness_measure(nearness *n, fsdpck_error *err)
 {
     group *g = n->a.ctx->group;
-    RETURN_IF(group_agree_result(g, prepare(n, err), true, err));
-    RETURN_IF(run_check_same_plan(&n->a, err));
+    RETURN_IF(run_agree_on_plan(&n->a, prepare(n, err), GROUP_GOES_ON, err));
     RETURN_IF(group_agree_result(g, tensor_pairs_resolve(&n->common, err), true, err));
     return measure(n, err);
 }

@@ -143,8 +143,8 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
     RETURN_IF(st);
     if (x->streams.count > 0)
         RETURN_IF(group_agree(x->r.group, run_streams(x, err), err));
-    RETURN_IF(all_reduce_sums(x, err));
-    return group_agree(x->r.group, run_remaining(x, err), err);
+    RETURN_IF(all_reduce_crcs(x, err));
+    return exec_all_reduce_stats(x, run_remaining(x, err), err);
 }
 
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor)

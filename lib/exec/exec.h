@@ -156,8 +156,10 @@ uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range, uint6
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor);
 fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Collective, after exec_fill: from now on exec_get_stats returns the totals of all ranks. */
-fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Collective, after exec_fill: the ranks agree on st, and from now on exec_get_stats returns the totals
+ * of all ranks. */
+fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_status st,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* At any time. After exec_run: the totals of all ranks. */
 void exec_get_stats(const struct exec *x, struct exec_stats *stats);

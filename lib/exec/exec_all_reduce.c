@@ -27,10 +27,12 @@ static fsdpck_status xor_bytes(group *g, void *bytes, uint64_t nbytes, fsdpck_er
     return st;
 }
 
-static fsdpck_status all_reduce_crcs(struct exec *x, fsdpck_error *err)
+fsdpck_status all_reduce_crcs(struct exec *x, fsdpck_error *err)
 {
     const target *t = x->r.target;
     group *g = x->r.group;
+    if (g == NULL)
+        return FSDPCK_OK;
     const uint64_t nchunks = catalogue_chunk_count(&t->cat);
     if (t->want_crc)
         RETURN_IF(xor_bytes(g, t->chunk_crc, nchunks * sizeof *t->chunk_crc, err));
@@ -43,19 +45,11 @@ static fsdpck_status all_reduce_crcs(struct exec *x, fsdpck_error *err)
                                  : FSDPCK_OK;
 }
 
-fsdpck_status all_reduce_sums(struct exec *x, fsdpck_error *err)
-{
-    if (x->r.group == NULL)
-        return FSDPCK_OK;
-    RETURN_IF(all_reduce_crcs(x, err));
-    return exec_all_reduce_stats(x, err);
-}
-
-fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err)
+fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_status st, fsdpck_error *err)
 {
     struct exec_stats s;
     if (x->r.group == NULL)
-        return FSDPCK_OK;
+        return st;
     x->has_all_stats = false;
     exec_get_stats(x, &s);
     uint64_t words[] = {s.bytes_read,
@@ -74,7 +68,7 @@ fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err)
                         s.kept_ranges,
                         s.kept_nbytes,
                         s.recorded_nbytes};
-    RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
+    RETURN_IF(group_sum(x->r.group, st, GROUP_STOPS, words, sizeof words / sizeof words[0], err));
     x->all_stats = s;
     x->all_stats.bytes_read = words[0];
     x->all_stats.reads = words[1];

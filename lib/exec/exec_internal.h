@@ -363,8 +363,8 @@ bool exec_checksums_wanted(const struct exec *x);
 void exec_checksums_finish(struct exec *x);
 
 /* --- exec_all_reduce.c: combines the results of the ranks --- */
-/* Combines CRCs, digests and completed deferred bytes of all ranks; then exec_stats. */
-fsdpck_status all_reduce_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Combines CRCs, digests and completed deferred bytes of all ranks. */
+fsdpck_status all_reduce_crcs(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- exec_deferred.c --- */
 fsdpck_status exec_deferred_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -234,13 +234,9 @@ fsdpck_status exec_assign_work(struct exec *x, bool takes_any, fsdpck_error *err
     if (g == NULL)
         return FSDPCK_OK;
     uint64_t *all = calloc(group_size(g), sizeof *all);
-    const fsdpck_status made =
-        all != NULL ? FSDPCK_OK : error_set_nomem(err, group_size(g) * sizeof *all);
-    fsdpck_status st = group_agree(g, made, err);
-    if (st == FSDPCK_OK) {
-        all[group_rank(g)] = takes_any;
-        st = group_sum(g, all, group_size(g), err);
-    }
+    const uint64_t own = takes_any;
+    fsdpck_status st = all != NULL ? FSDPCK_OK : error_set_nomem(err, group_size(g) * sizeof *all);
+    st = group_gather(g, st, GROUP_STOPS, &own, sizeof own, all, err);
     if (st == FSDPCK_OK)
         st = group_agree(g, assign_own_work(x, all, err), err);
     free(all);

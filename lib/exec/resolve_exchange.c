@@ -134,13 +134,12 @@ fsdpck_status resolve_exchange(group *g, fsdpck_status st, struct exec *x, const
     text_buf bytes = {.limit_bytes = SIZE_MAX / 2};
     if (g == NULL)
         return st;
+    if (st == FSDPCK_OK)
+        st = pack(&e, &bytes, err);
     if (st != FSDPCK_OK)
         name_rank(g, st, err);
     /* It may be an ordinary result (verify): no rank is stopped. */
-    st = group_agree_result(g, st, false, err);
-    RETURN_IF(st);
-    st = pack(&e, &bytes, err);
-    st = group_all_gather(g, st, bytes.text, bytes.nbytes, receive_located, &e, err);
+    st = group_all_gather(g, st, GROUP_UNNAMED, bytes.text, bytes.nbytes, receive_located, &e, err);
     if (st == FSDPCK_OK && e.taken != count)
         st = FAIL(err, INTERNAL, NONE, OTHERS_LOCATED);
     text_release(&bytes);

@@ -9,28 +9,10 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "group/group_link.h"
+#include "group/group_internal.h"
 
-#define HOST_NBYTES 64
 /* Time for the others to clean up before a rank ends them all. */
 #define CLEANING_SECONDS 5
-
-/* Data that each rank sends about itself on joining. */
-typedef struct hello {
-    char host[HOST_NBYTES];
-    char build[HOST_NBYTES];
-} hello;
-
-struct group {
-    group_link *link;
-    group_watch *watch;
-    unsigned rank, size;
-    hello *hellos;        /* by rank */
-    uint32_t *votes;      /* by rank, for group_agree */
-    uint64_t *values;     /* by rank, for group_check_same */
-    pthread_mutex_t lock; /* views */
-    vec views;            /* served: handlers by number */
-};
 
 typedef struct served {
     group_serve_fn fn;
@@ -179,10 +161,15 @@ static void free_group(group *g)
 {
     free(g->hellos);
     free(g->votes);
-    free(g->values);
     vec_release(&g->views);
     pthread_mutex_destroy(&g->lock);
     free(g);
+}
+
+static uint64_t inline_nbytes(unsigned size)
+{
+    const uint64_t each = GATHERED_NBYTES / size / sizeof(uint64_t) * sizeof(uint64_t);
+    return each < GROUP_GATHER_MAX ? GROUP_GATHER_MAX : each < INLINE_MAX ? each : INLINE_MAX;
 }
 
 fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
@@ -197,13 +184,13 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
     const unsigned size = group_link_size(link);
     group *g = calloc(1, sizeof *g);
     if (g != NULL) {
+        g->inline_nbytes = inline_nbytes(size);
         g->hellos = calloc(size, sizeof *g->hellos);
-        g->votes = calloc(size, sizeof *g->votes);
-        g->values = calloc(size, sizeof *g->values);
+        g->votes = calloc(size + 1u, sizeof(uint64_t) + g->inline_nbytes);
     }
-    if (g == NULL || g->hellos == NULL || g->votes == NULL || g->values == NULL) {
+    if (g == NULL || g->hellos == NULL || g->votes == NULL) {
         group_link_abort(link, FSDPCK_LIMIT); /* the others wait for this rank */
-        return error_set_nomem(err, size * sizeof *g->hellos);
+        return error_set_nomem(err, (size + 1u) * (sizeof *g->hellos + GATHERED_NBYTES / size));
     }
     pthread_mutex_init(&g->lock, NULL);
     g->views = VEC_OF(served, NULL);
@@ -213,144 +200,6 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
     g->size = size;
     *out = g;
     return check_same_build(g, err);
-}
-
-/* ---- agreeing ---- */
-
-bool group_is_broken(const group *g)
-{
-    int lost;
-    return g != NULL && group_link_is_broken(g->link, &lost);
-}
-
-/* Names the lost rank; this rank's own failure is only a consequence of the loss. */
-static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
-{
-    const fsdpck_status st = group_link_do(g->link, call, err);
-    int lost = -1;
-    if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
-        FAIL_WITH(
-            err, PEER, GROUP_LOST,
-            ("rank %d on %s does not respond", lost, group_host(g, (unsigned)lost)),
-            (expected, "a heartbeat within %u s", atomic_load(&g->watch->peer_timeout_seconds)));
-        if (err != NULL)
-            err->rank = lost;
-        return FSDPCK_PEER;
-    }
-    return st;
-}
-
-/* The cause: a cancelled rank was usually cancelled because of a different rank. */
-static unsigned pick_cause(const group *g)
-{
-    unsigned cause = g->size;
-    for (unsigned r = 0; r < g->size; r++)
-        if (g->votes[r] != FSDPCK_OK && (cause == g->size || (g->votes[cause] == FSDPCK_CANCELLED &&
-                                                              g->votes[r] != FSDPCK_CANCELLED)))
-            cause = r;
-    return cause;
-}
-
-/* All ranks failed alike: the message names no rank. */
-static bool all_fail(const group *g)
-{
-    for (unsigned r = 0; r < g->size; r++)
-        if (g->votes[r] != g->votes[0])
-            return false;
-    return true;
-}
-
-/* Names the rank, unless all fail. */
-static fsdpck_status report_cause(const group *g, unsigned cause, fsdpck_status own, bool named,
-                                  const fsdpck_error *theirs, fsdpck_error *err)
-{
-    fsdpck_error e = *theirs;
-    if (theirs->status == FSDPCK_CANCELLED) {
-        if (own == FSDPCK_CANCELLED)
-            return own;
-        FAIL(err, PEER, NONE, "rank %u on %s was stopped", cause, group_host(g, cause));
-        if (err != NULL)
-            err->rank = (int)cause;
-        return FSDPCK_PEER;
-    }
-    if (named && e.rank < 0 && !all_fail(g)) {
-        e.rank = (int)cause;
-        snprintf(e.message, sizeof e.message, "rank %u on %s: %.400s", cause, group_host(g, cause),
-                 theirs->message);
-    }
-    if (err != NULL)
-        *err = e;
-    return e.status;
-}
-
-static fsdpck_status exchange_status(group *g, fsdpck_status st, bool named, fsdpck_error *err)
-{
-    if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
-        return st; /* no rank to agree with, and this rank has its own cause */
-    uint32_t vote = (uint32_t)st;
-    const link_call gather = {
-        .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};
-    RETURN_IF(do_call(g, &gather, err));
-    const unsigned cause = pick_cause(g);
-    if (cause == g->size)
-        return FSDPCK_OK;
-    fsdpck_error theirs = FSDPCK_ERROR_INIT;
-    if (cause == g->rank && err != NULL)
-        theirs = *err;
-    theirs.status = (fsdpck_status)g->votes[cause];
-    const link_call tell = {
-        .kind = LINK_BROADCAST, .root = cause, .bytes = &theirs, .nbytes = sizeof theirs};
-    RETURN_IF(do_call(g, &tell, err));
-    return report_cause(g, cause, st, named, &theirs, err);
-}
-
-fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
-{
-    if (g == NULL)
-        return st;
-    if (st != FSDPCK_OK && !group_is_broken(g))
-        group_link_report_failed(g->link);
-    return exchange_status(g, st, true, err);
-}
-
-fsdpck_status group_agree_result(group *g, fsdpck_status st, bool named, fsdpck_error *err)
-{
-    return g == NULL ? st : exchange_status(g, st, named, err);
-}
-
-static fsdpck_status gather_values(group *g, uint64_t value, fsdpck_error *err)
-{
-    const link_call call = {
-        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)g->values, .nbytes = sizeof value};
-    return do_call(g, &call, err);
-}
-
-fsdpck_status group_is_same(group *g, uint64_t value, bool *same, fsdpck_error *err)
-{
-    *same = true;
-    if (g == NULL)
-        return FSDPCK_OK;
-    RETURN_IF(gather_values(g, value, err));
-    for (unsigned r = 1; r < g->size; r++)
-        *same = *same && g->values[r] == g->values[0];
-    return FSDPCK_OK;
-}
-
-fsdpck_status group_check_same(group *g, uint64_t value, const char *what, fsdpck_error *err)
-{
-    if (g == NULL)
-        return FSDPCK_OK;
-    const uint64_t *all = g->values;
-    fsdpck_status st = gather_values(g, value, err);
-    for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
-        if (all[r] == all[0])
-            continue;
-        st = FAIL_WITH(err, BADINPUT, GROUP_SEES,
-                       ("ranks read different input: their %s differ", what),
-                       (expected, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0)),
-                       (found, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r)));
-    }
-    return st;
 }
 
 /* ---- bytes ---- */
@@ -365,7 +214,7 @@ static fsdpck_status in_blocks(group *g, link_kind kind, unsigned root, void *by
             .bytes = (uint8_t *)bytes + at,
             .nbytes = nbytes - at < LINK_NBYTES_MAX ? nbytes - at : LINK_NBYTES_MAX,
         };
-        RETURN_IF(do_call(g, &call, err));
+        RETURN_IF(group_do(g, &call, err));
     }
     return FSDPCK_OK;
 }
@@ -384,11 +233,6 @@ fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count, fsdpck_error 
 fsdpck_status group_or(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
 {
     return in_blocks(g, LINK_OR, 0, words, count * sizeof *words, err);
-}
-
-fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
-{
-    return in_blocks(g, LINK_SUM, 0, words, count * sizeof *words, err);
 }
 
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)

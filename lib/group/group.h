@@ -3,7 +3,7 @@
  *     RETURN_IF(group_join(&watch, &g, err));              // g is NULL: a single process
  *     st = plan_something(...);
  *     RETURN_IF(group_agree(g, st, err));                  // all ranks: OK, or the same failure
- *     RETURN_IF(group_check_same(g, plan_hash(p), "plan", err));
+ *     RETURN_IF(group_check_same(g, FSDPCK_OK, GROUP_STOPS, plan_hash(p), "plan", err));
  *     group_range(g, njobs, &begin, &end);                 // this rank's share
  *     st = work(begin, end, err);
  *     RETURN_IF(group_agree(g, st, err));
@@ -50,23 +50,42 @@ unsigned group_peer_timeout(const group *g);
 /* Name of the host that a rank runs on. */
 const char *group_host(const group *g, unsigned rank);
 
+/* What a failure means for the ranks that have none. */
+typedef enum group_failure {
+    GROUP_STOPS,   /* they are cancelled, and reach the next agreement soon */
+    GROUP_GOES_ON, /* an ordinary result after which work may continue: no rank is stopped */
+    GROUP_UNNAMED  /* the same, and the message does not name the rank, as in a single process */
+} group_failure;
+
 /* Returns OK if all ranks pass OK; else one failure, the same on every rank. It is the failure of
  * the lowest rank that is not just a consequence of a different one; err->rank and the message name
  * the rank. */
 fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same if a failure is an ordinary result after which work may continue: no rank is stopped.
- * Not `named`: the message does not name the rank, as in a single process. */
+/* The same with GROUP_GOES_ON; not `named`: with GROUP_UNNAMED. */
 fsdpck_status group_agree_result(group *g, fsdpck_status st, bool named,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* BADINPUT if the ranks have different values, for example because they read different files. */
-fsdpck_status group_check_same(group *g, uint64_t value, const char *what,
-                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* An agreement that also gathers nbytes of each rank, in the same step: those of rank r are at
+ * `all` + r * nbytes, unless a rank failed. Between hosts each step takes a round trip, so one is
+ * better than two. */
+#define GROUP_GATHER_MAX 256u /* bytes */
+fsdpck_status group_gather(group *g, fsdpck_status st, group_failure how, const void *bytes,
+                           uint64_t nbytes, void *all, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The same for bytes that only `root` has; the others' are replaced. */
+fsdpck_status group_agree_broadcast(group *g, fsdpck_status st, group_failure how, unsigned root,
+                                    void *bytes, uint64_t nbytes,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The same for one number. BADINPUT if the ranks have different ones, for example because they read
+ * different files. */
+fsdpck_status group_check_same(group *g, fsdpck_status st, group_failure how, uint64_t value,
+                               const char *what, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The same without an error: whether all have the same value. */
-fsdpck_status group_is_same(group *g, uint64_t value, bool *same,
-                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status group_is_same(group *g, fsdpck_status st, group_failure how, uint64_t value,
+                            bool *same, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* From rank `root` to all. */
 fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nbytes,
@@ -76,15 +95,17 @@ fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status group_or(group *g, uint64_t *words, uint64_t count,
                        fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count,
-                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* An agreement that also adds each of up to GROUP_SUM_MAX words over all ranks, in the same step. */
+#define GROUP_SUM_MAX (GROUP_GATHER_MAX / sizeof(uint64_t))
+fsdpck_status group_sum(group *g, fsdpck_status st, group_failure how, uint64_t *words,
+                        unsigned count, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Sends the bytes of each rank, of any length, to all: `take` is called in rank order. Every rank
  * passes OK or its failure, and all get the same status. */
 typedef fsdpck_status (*group_receive_fn)(void *ctx, unsigned rank, const uint8_t *bytes,
                                           uint64_t nbytes, fsdpck_error *err);
-fsdpck_status group_all_gather(group *g, fsdpck_status st, const void *bytes, uint64_t nbytes,
-                               group_receive_fn take, void *ctx,
+fsdpck_status group_all_gather(group *g, fsdpck_status st, group_failure how, const void *bytes,
+                               uint64_t nbytes, group_receive_fn take, void *ctx,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* This rank's share of `count` jobs: neighbors stay together. */

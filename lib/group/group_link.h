@@ -14,7 +14,6 @@ typedef enum link_kind {
     LINK_BROADCAST, /* nbytes in `bytes`, from `root` */
     LINK_XOR,       /* nbytes / 8 words in `bytes` */
     LINK_OR,
-    LINK_SUM,
     LINK_LEAVE /* waits for all, then ends the library */
 } link_kind;
 

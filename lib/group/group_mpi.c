@@ -85,12 +85,8 @@ static bool begin_call(group_link *l, const link_call *c, MPI_Request *request)
         break;
     case LINK_XOR:
     case LINK_OR:
-    case LINK_SUM:
         rc = MPI_Iallreduce(MPI_IN_PLACE, c->bytes, words, MPI_UINT64_T,
-                            c->kind == LINK_XOR  ? MPI_BXOR
-                            : c->kind == LINK_OR ? MPI_BOR
-                                                 : MPI_SUM,
-                            MPI_COMM_WORLD, request);
+                            c->kind == LINK_XOR ? MPI_BXOR : MPI_BOR, MPI_COMM_WORLD, request);
         break;
     case LINK_LEAVE:
         l->leaving = true;

@@ -122,22 +122,19 @@ static fsdpck_status parse_entries(remote_folder *v, char *text, uint64_t nbytes
     return FSDPCK_OK;
 }
 
-static fsdpck_status exchange_one(remote_folder *v, unsigned rank, const text_buf *own,
-                                  fsdpck_error *err)
+static fsdpck_status receive_entries(void *ctx, unsigned rank, const uint8_t *bytes,
+                                     uint64_t nbytes, fsdpck_error *err)
 {
-    uint64_t nbytes = own->nbytes;
-    RETURN_IF(group_broadcast(v->g, rank, &nbytes, sizeof nbytes, err));
-    char *text = nbytes <= NAMES_NBYTES_MAX ? malloc(nbytes + 1) : NULL;
+    remote_folder *v = ctx;
+    char *text = nbytes <= NAMES_NBYTES_MAX ? malloc(nbytes) : NULL;
     char **kept = text != NULL ? vec_push(&v->texts, err) : NULL;
-    fsdpck_status st = kept != NULL ? FSDPCK_OK : error_set_nomem(err, nbytes);
-    if (kept == NULL)
+    if (kept == NULL) {
         free(text);
-    RETURN_IF(group_agree(v->g, st, err));
+        return error_set_nomem(err, nbytes);
+    }
     *kept = text;
-    if (rank == group_rank(v->g) && nbytes > 0)
-        memcpy(text, own->text, nbytes);
-    RETURN_IF(group_broadcast(v->g, rank, text, nbytes, err));
-    return group_agree(v->g, parse_entries(v, text, nbytes, rank, err), err);
+    memcpy(text, bytes, nbytes);
+    return parse_entries(v, text, nbytes, rank, err);
 }
 
 static fsdpck_status refuse_names(const remote_folder *v, const char *path,
@@ -247,8 +244,8 @@ static fsdpck_status compare_samples(remote_folder *v, const char *path, fsdpck_
     if (s.count == 0)
         return FSDPCK_OK;
     const fsdpck_status taken = take_own_samples(&s, err);
-    const fsdpck_status st =
-        group_all_gather(v->g, taken, s.own, s.count * sizeof *s.own, receive_samples, &s, err);
+    const fsdpck_status st = group_all_gather(v->g, taken, GROUP_STOPS, s.own,
+                                              s.count * sizeof *s.own, receive_samples, &s, err);
     free(s.own);
     free(s.lowest);
     return st;
@@ -257,10 +254,10 @@ static fsdpck_status compare_samples(remote_folder *v, const char *path, fsdpck_
 static fsdpck_status exchange(remote_folder *v, const char *path, const text_buf *own,
                               fsdpck_error *err)
 {
-    for (unsigned r = 0; r < group_size(v->g); r++)
-        RETURN_IF(exchange_one(v, r, own, err));
+    RETURN_IF(group_all_gather(v->g, FSDPCK_OK, GROUP_STOPS, own->text, own->nbytes,
+                               receive_entries, v, err));
     RETURN_IF(group_agree_result(v->g, merge_entries(v, path, err), true, err));
-    return group_agree_result(v->g, compare_samples(v, path, err), false, err);
+    return compare_samples(v, path, err);
 }
 
 /* ---- the remote ---- */
@@ -367,10 +364,10 @@ static fsdpck_status begin(group *g, const folder *here, unsigned flags, text_bu
 static fsdpck_status create(group *g, const char *path, const folder *here, unsigned flags,
                             text_buf *own, remote_folder **v, fsdpck_error *err)
 {
-    RETURN_IF(group_agree(g, begin(g, here, flags, own, v, err), err));
-    uint64_t sum = crc64_update(0, own->text, own->nbytes) + own->nbytes;
     bool same;
-    RETURN_IF(group_is_same(g, sum, &same, err));
+    const fsdpck_status st = begin(g, here, flags, own, v, err);
+    const uint64_t sum = crc64_update(0, own->text, own->nbytes) + own->nbytes;
+    RETURN_IF(group_is_same(g, st, GROUP_STOPS, sum, &same, err));
     if (same && here->path == NULL)
         return FAIL_WITH(err, IO, NONE, ("no such file or folder on any host"), (path, path),
                          (sys_errno, ENOENT));
@@ -379,9 +376,8 @@ static fsdpck_status create(group *g, const char *path, const folder *here, unsi
         *v = NULL;
         return FSDPCK_OK;
     }
-    RETURN_IF(exchange(*v, path, own, err));
-    (*v)->number = group_serve(g, serve, *v);
-    return group_agree(g, FSDPCK_OK, err);
+    (*v)->number = group_serve(g, serve, *v); /* before the last agreement of exchange() */
+    return exchange(*v, path, own, err);
 }
 
 fsdpck_status remote_folder_new(group *g, const char *path, const folder *here, unsigned flags,

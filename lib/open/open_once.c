@@ -31,10 +31,9 @@ fsdpck_status open_once_agree(fsdpck_checkpoint *c, fsdpck_status st, fsdpck_err
     group *g = c->ctx->group;
     if (g == NULL)
         return st;
-    RETURN_IF(group_agree_result(g, st, true, err));
-    while (format_readers[number] != c->format)
+    while (st == FSDPCK_OK && format_readers[number] != c->format)
         number++;
-    return group_check_same(g, number, "formats", err);
+    return group_check_same(g, st, GROUP_GOES_ON, number, "formats", err);
 }
 
 /* The outcome of open(), before the tables of its result. */
@@ -138,19 +137,13 @@ static fsdpck_status take(fsdpck_checkpoint *c, const open_request *req, catalog
 static fsdpck_status exchange(group *g, fsdpck_status st, unsigned leader,
                               table_file_address *address, fsdpck_error *err)
 {
-    enum { WORDS = sizeof *address / sizeof(uint64_t) };
-    const uint64_t count = (uint64_t)group_size(g) * WORDS;
-    uint64_t *words = calloc(count, sizeof *words);
-    if (st == FSDPCK_OK && words == NULL)
-        st = error_set_nomem(err, count * sizeof *words);
-    st = group_agree_result(g, st, true, err);
-    if (st == FSDPCK_OK) {
-        memcpy(words + (uint64_t)group_rank(g) * WORDS, address, sizeof *address);
-        st = group_sum(g, words, count, err);
-    }
+    table_file_address *all = calloc(group_size(g), sizeof *all);
+    if (st == FSDPCK_OK && all == NULL)
+        st = error_set_nomem(err, group_size(g) * sizeof *all);
+    st = group_gather(g, st, GROUP_GOES_ON, address, sizeof *address, all, err);
     if (st == FSDPCK_OK)
-        memcpy(address, words + (uint64_t)leader * WORDS, sizeof *address);
-    free(words);
+        *address = all[leader];
+    free(all);
     return st;
 }
 
@@ -166,7 +159,7 @@ fsdpck_status open_once_read(fsdpck_checkpoint *c, const open_request *req, cata
     fsdpck_status st = FSDPCK_OK;
     if (reads)
         st = here.is_alone ? c->format->open(req, into, &c->self, err)
-                            : read_for_all(c, req, into, &address, err);
+                           : read_for_all(c, req, into, &address, err);
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const fsdpck_status agreed =
         exchange(g, st == FSDPCK_CANCELLED ? st : FSDPCK_OK, here.leader, &address, &what);

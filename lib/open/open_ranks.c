@@ -37,12 +37,11 @@ static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *er
     path_kind kind;
     bool same;
     fsdpck_status st = path_identify(NULL, path, &kind, &nbytes, &identity, NULL, err);
-    RETURN_IF(group_agree_result(g, st, true, err));
-    RETURN_IF(group_is_same(g, identity, &same, err));
+    RETURN_IF(group_is_same(g, st, GROUP_GOES_ON, identity, &same, err));
     if (same)
         return FSDPCK_OK;
-    RETURN_IF(group_agree_result(g, sample_file(path, nbytes, &sample, err), true, err));
-    st = group_check_same(g, sample ^ nbytes, "bytes of this file", err);
+    st = sample_file(path, nbytes, &sample, err);
+    st = group_check_same(g, st, GROUP_GOES_ON, sample ^ nbytes, "bytes of this file", err);
     if (st == FSDPCK_BADINPUT)
         error_path(err, path);
     return st;
@@ -91,10 +90,9 @@ fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsd
     const bool absent = st == FSDPCK_OK && kind == PATH_ABSENT && path[0] != '\0';
     if (st == FSDPCK_OK && !absent)
         st = probe_gather(path, &c->probe, err);
-    RETURN_IF(group_agree_result(g, st, true, err));
     uint64_t sees[SEES] = {0};
     sees[absent ? SEES_NOTHING : c->probe.is_folder ? SEES_FOLDER : SEES_FILE] = 1;
-    RETURN_IF(group_sum(g, sees, SEES, err));
+    RETURN_IF(group_sum(g, st, GROUP_GOES_ON, sees, SEES, err));
     if (sees[SEES_FILE] == group_size(g))
         return check_one_file(g, path, err);
     if (sees[SEES_FILE] > 0)
@@ -176,7 +174,8 @@ fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found, fsdp
         st = search_folders(c->probe.path, &own, err);
     if (st == FSDPCK_OK)
         st = encode_paths(&own, c->probe.path, &text, err);
-    st = group_all_gather(c->ctx->group, st, text.text, text.nbytes, merge_paths, &w, err);
+    st = group_all_gather(c->ctx->group, st, GROUP_STOPS, text.text, text.nbytes, merge_paths, &w,
+                          err);
     if (st != FSDPCK_OK)
         search_result_release(found);
     search_omit_state(found); /* of one rank, beside the weights of another */
@@ -237,6 +236,6 @@ fsdpck_status open_agree_format(fsdpck_checkpoint *c, const fsdpck_open_options 
     while (c->format != NULL && format_readers[number] != c->format)
         number++;
     number = c->format == NULL ? 0 : number + 1;
-    RETURN_IF(group_check_same(c->ctx->group, number, "formats", err));
+    RETURN_IF(group_check_same(c->ctx->group, FSDPCK_OK, GROUP_GOES_ON, number, "formats", err));
     return o->source_local ? check_source_local(c, err) : FSDPCK_OK;
 }

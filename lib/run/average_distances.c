@@ -25,7 +25,7 @@ static fsdpck_status share_nbytes(averager *v, group *g, fsdpck_error *err)
 {
     const uint64_t own = averager_further_nbytes(v);
     uint64_t all = own;
-    RETURN_IF(group_sum(g, &all, 1, err));
+    RETURN_IF(group_sum(g, FSDPCK_OK, GROUP_STOPS, &all, 1, err));
     averager_add_further_nbytes(v, all - own);
     return FSDPCK_OK;
 }
@@ -43,8 +43,8 @@ fsdpck_status average_distances_share(fsdpck_checkpoint *c, group *g, fsdpck_err
             all[i * inputs + k] =
                 averager_distance(c->average, *VEC_AT(&c->averaged, const uint32_t, i), k);
     const fsdpck_status st =
-        group_all_gather(g, all == NULL ? error_set_nomem(err, nbytes) : FSDPCK_OK, all, nbytes,
-                         take_distances, c, err);
+        group_all_gather(g, all == NULL ? error_set_nomem(err, nbytes) : FSDPCK_OK, GROUP_STOPS,
+                         all, nbytes, take_distances, c, err);
     free(all);
     return st;
 }

@@ -29,7 +29,7 @@ static bool has_replicas(const run *sub)
 static fsdpck_status compare_replicas(run *sub, fsdpck_error *err)
 {
     group *g = sub->ctx->group;
-    RETURN_IF(run_check_same_plan(sub, err));
+    RETURN_IF(run_agree_on_plan(sub, FSDPCK_OK, GROUP_GOES_ON, err));
     RETURN_IF(group_agree_result(g, run_resolve(sub, err), true, err));
     return group_agree_result(g, exec_check_replicas(sub->exec, err), false, err);
 }

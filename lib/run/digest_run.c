@@ -120,9 +120,7 @@ static fsdpck_status check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     r.opt.select.part = (int)part;
     r.differences = d;
     r.ignores_copies = !replicas;
-    fsdpck_status st = group_agree_result(ctx->group, prepare(&r, err), true, err);
-    if (st == FSDPCK_OK)
-        st = run_check_same_plan(&r, err);
+    fsdpck_status st = run_agree_on_plan(&r, prepare(&r, err), GROUP_GOES_ON, err);
     if (st == FSDPCK_OK)
         st = group_agree_result(ctx->group, run_resolve(&r, err), true, err);
     if (st == FSDPCK_OK && !replicas) /* verify warns itself */
@@ -157,8 +155,7 @@ fsdpck_status digest_check_copies(fsdpck_context *ctx, fsdpck_checkpoint *src, r
 
 static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
-    RETURN_IF(group_agree(d->run.ctx->group, prepare(&d->run, err), err));
-    RETURN_IF(run_check_same_plan(&d->run, err));
+    RETURN_IF(run_agree_on_plan(&d->run, prepare(&d->run, err), GROUP_STOPS, err));
     RETURN_IF(group_agree(d->run.ctx->group, run_resolve(&d->run, err), err));
     RETURN_IF(exec_assign_work(d->run.exec, true, err));
     RETURN_IF(exec_run(d->run.exec, NULL, err));

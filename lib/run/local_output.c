@@ -76,11 +76,10 @@ static fsdpck_status join(run *r, const partial_names *names, fsdpck_error *err)
     return add_files(r, err);
 }
 
-static fsdpck_status begin_with(run *r, partial_names *names, fsdpck_error *err)
+static fsdpck_status begin_with(run *r, fsdpck_status st, partial_names *names, fsdpck_error *err)
 {
     group *g = r->ctx->group;
-    fsdpck_status st = FSDPCK_OK;
-    if (is_host_leader(r))
+    if (is_host_leader(r) && st == FSDPCK_OK)
         st = output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err);
     if (is_host_leader(r) && st == FSDPCK_OK) {
         r->out.log = r->ctx->log;
@@ -89,7 +88,7 @@ static fsdpck_status begin_with(run *r, partial_names *names, fsdpck_error *err)
             st = add_files(r, err);
     }
     const char *mine = is_host_leader(r) && st == FSDPCK_OK ? r->out.partial_name : "";
-    RETURN_IF(group_all_gather(g, st, mine, strlen(mine), receive_name, names, err));
+    RETURN_IF(group_all_gather(g, st, GROUP_STOPS, mine, strlen(mine), receive_name, names, err));
     st = is_host_leader(r) ? check_not_shared(r, names, err) : join(r, names, err);
     return group_agree(g, st, err);
 }
@@ -101,9 +100,7 @@ fsdpck_status local_output_begin(run *r, fsdpck_error *err)
     partial_names names = {calloc(ranks, sizeof *names.of_rank)};
     fsdpck_status st =
         names.of_rank != NULL ? FSDPCK_OK : error_set_nomem(err, ranks * sizeof *names.of_rank);
-    st = group_agree(g, st, err);
-    if (st == FSDPCK_OK)
-        st = begin_with(r, &names, err);
+    st = begin_with(r, st, &names, err);
     for (unsigned i = 0; names.of_rank != NULL && i < ranks; i++)
         free(names.of_rank[i]);
     free((void *)names.of_rank);
@@ -232,8 +229,8 @@ static fsdpck_status add_extra_totals(run *r, fsdpck_error *err)
     text_buf text = {.limit_bytes = (uint64_t)1 << 30};
     const fsdpck_status st =
         group_rank(r->ctx->group) == 0 ? pack_extra_totals(r, &text, err) : FSDPCK_OK;
-    const fsdpck_status all =
-        group_all_gather(r->ctx->group, st, text.text, text.nbytes, receive_extra_totals, r, err);
+    const fsdpck_status all = group_all_gather(r->ctx->group, st, GROUP_STOPS, text.text,
+                                               text.nbytes, receive_extra_totals, r, err);
     text_release(&text);
     return all;
 }
@@ -325,10 +322,11 @@ static fsdpck_status copy_between(run *r, text_buf *manifest_text, fsdpck_error 
     RETURN_IF(group_agree(g, seal(r, err), err));
     RETURN_IF(group_agree(g, write_extra_files(r, manifest_text, err), err));
     RETURN_IF(add_extra_totals(r, err));
-    RETURN_IF(group_agree(g, is_host_leader(r) ? copy_all(r, err) : FSDPCK_OK, err));
+    const fsdpck_status st = is_host_leader(r) ? copy_all(r, err) : FSDPCK_OK;
+    RETURN_IF(group_sum(g, st, GROUP_STOPS, &r->local.copied_nbytes, 1, err));
     group_stop_serving(g, &r->local);
     r->local.out = NULL;
-    return group_sum(g, &r->local.copied_nbytes, 1, err);
+    return FSDPCK_OK;
 }
 
 fsdpck_status local_output_complete(run *r, fsdpck_error *err)

@@ -332,8 +332,7 @@ static fsdpck_status write_in_group(run *r, fsdpck_error *err)
         if (st == FSDPCK_OK)
             strncpy(name, r->out.partial_name, sizeof name - 1);
     }
-    RETURN_IF(group_agree(g, st, err));
-    RETURN_IF(group_broadcast(g, 0, name, sizeof name, err));
+    RETURN_IF(group_agree_broadcast(g, st, GROUP_STOPS, 0, name, sizeof name, err));
     bool writes = true;
     if (group_rank(g) != 0)
         st = join_output(r, name, &writes, err);
@@ -436,10 +435,11 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     return run_make_plan(r, err);
 }
 
-fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err)
+fsdpck_status run_agree_on_plan(const run *r, fsdpck_status st, group_failure how,
+                                fsdpck_error *err)
 {
-    group *g = r->ctx->group;
-    return g == NULL ? FSDPCK_OK : group_check_same(g, plan_hash(r->plan), "plans", err);
+    const bool asks = r->ctx->group != NULL && st == FSDPCK_OK;
+    return group_check_same(r->ctx->group, st, how, asks ? plan_hash(r->plan) : 0, "plans", err);
 }
 
 static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **report,
@@ -447,11 +447,12 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
 {
     if (checks->before != NULL)
         RETURN_IF(checks->before(r, err));
-    RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
-    RETURN_IF(run_check_same_plan(r, err));
+    RETURN_IF(run_agree_on_plan(r, prepare(r, err), GROUP_STOPS, err));
     RETURN_IF(checks->planned(r, err));
-    RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
-    RETURN_IF(group_agree(r->ctx->group, run_warn_same_files(r, err), err));
+    fsdpck_status st = run_resolve(r, err);
+    if (st == FSDPCK_OK)
+        st = run_warn_same_files(r, err);
+    RETURN_IF(group_agree(r->ctx->group, st, err));
     RETURN_IF(resume_find(r, err));
     r->has_checksums = checkpoint_has_checksums(r->src);
     /* A forged source may request excessive space: errors of the source are reported first. */

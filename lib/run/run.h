@@ -127,8 +127,9 @@ fsdpck_status run_warn_same_files(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The writer sets the locations of r->to. */
 fsdpck_status run_lay_out(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Collective, after all ranks have a plan: checks that it is the same. */
-fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Collective: the ranks agree on st, of making a plan, and check that they have the same one. */
+fsdpck_status run_agree_on_plan(const run *r, fsdpck_status st, group_failure how,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Reads the blob headers that the plan needs; then r->exec may run. Called by all ranks with the
  * same plan; they agree on the result afterwards. */
 fsdpck_status run_resolve(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

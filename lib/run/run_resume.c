@@ -207,7 +207,8 @@ static fsdpck_status try_partial(run *r, const char *partial, fsdpck_error *err)
     if (adopted == OUTPUT_ADOPT_BUSY)
         resume_warn_fresh(r, partial, "was not used", in_use, next_in_use);
     else if (adopted != OUTPUT_ADOPTED && adopted != OUTPUT_ADOPT_ABSENT)
-        resume_warn_fresh(r, partial, "was not used", describe_foreign(r, adopted), resume_next_not_needed);
+        resume_warn_fresh(r, partial, "was not used", describe_foreign(r, adopted),
+                          resume_next_not_needed);
     if (adopted != OUTPUT_ADOPTED)
         return FSDPCK_OK;
     if (!lock_journal(r)) {
@@ -257,10 +258,9 @@ fsdpck_status resume_find(run *r, fsdpck_error *err)
     if (refused != 0)
         return group_agree(g, resume_report_refused(r, why, err), err);
     p->on = true;
-    RETURN_IF(group_agree(g, find(r, err), err));
+    const fsdpck_status st = find(r, err);
     uint8_t continues = p->continues;
-    if (g != NULL)
-        RETURN_IF(group_broadcast(g, 0, &continues, sizeof continues, err));
+    RETURN_IF(group_agree_broadcast(g, st, GROUP_STOPS, 0, &continues, sizeof continues, err));
     p->continues = continues != 0;
     return FSDPCK_OK;
 }
@@ -374,8 +374,8 @@ fsdpck_status resume_report_joined(run *r, fsdpck_error *err)
     char others[64] = "";
     if (!p->continues || group_size(r->ctx->group) == 1)
         return FSDPCK_OK;
-    RETURN_IF(
-        group_all_gather(r->ctx->group, FSDPCK_OK, &p->joined, 1, count_joined, &n, err));
+    RETURN_IF(group_all_gather(r->ctx->group, FSDPCK_OK, GROUP_STOPS, &p->joined, 1, count_joined,
+                               &n, err));
     if (n.count == 0 || group_rank(r->ctx->group) != 0)
         return FSDPCK_OK;
     if (n.count > 1)

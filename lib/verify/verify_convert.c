@@ -170,7 +170,6 @@ static fsdpck_status plan_conversion(run *r, fsdpck_error *err)
 static fsdpck_status try_conversion(fsdpck_verify *v, const char *format, uint64_t world_size,
                                     fsdpck_error *what)
 {
-    group *g = v->src->ctx->group;
     run r;
     fsdpck_error_init(what);
     run_init(&r, v->src->ctx, v->src, NULL);
@@ -178,9 +177,7 @@ static fsdpck_status try_conversion(fsdpck_verify *v, const char *format, uint64
     r.sharded = world_size > 0;
     r.opt.output.format = format;
     r.opt.sharding.world_size = world_size;
-    fsdpck_status st = group_agree_result(g, plan_conversion(&r, what), true, what);
-    if (st == FSDPCK_OK)
-        st = run_check_same_plan(&r, what);
+    const fsdpck_status st = run_agree_on_plan(&r, plan_conversion(&r, what), GROUP_GOES_ON, what);
     run_release(&r);
     return st;
 }

@@ -15,7 +15,7 @@ static fsdpck_status agree_all(void *ctx, fsdpck_status st, fsdpck_error *err)
 
 static fsdpck_status same_value(void *ctx, uint64_t number, const char *what, fsdpck_error *err)
 {
-    return group_check_same(group_of(ctx), number, what, err);
+    return group_check_same(group_of(ctx), FSDPCK_OK, GROUP_GOES_ON, number, what, err);
 }
 
 static fsdpck_status xor_words(void *ctx, uint64_t *words, uint64_t count, fsdpck_error *err)
@@ -31,7 +31,7 @@ static fsdpck_status or_words(void *ctx, uint64_t *words, uint64_t count, fsdpck
 static fsdpck_status gather(void *ctx, fsdpck_status st, const void *bytes, uint64_t nbytes,
                             check_receive_fn take, void *arg, fsdpck_error *err)
 {
-    return group_all_gather(group_of(ctx), st, bytes, nbytes, take, arg, err);
+    return group_all_gather(group_of(ctx), st, GROUP_STOPS, bytes, nbytes, take, arg, err);
 }
 
 /* Assigned to ranks that have the files; else neighbors stay together. */

@@ -79,9 +79,7 @@ static uint64_t *combine(const link_call *call)
     for (unsigned r = 0; r < all.size; r++) {
         const uint64_t *theirs = all.links[r]->call->bytes;
         for (uint64_t i = 0; i < count; i++)
-            words[i] = call->kind == LINK_XOR  ? words[i] ^ theirs[i]
-                       : call->kind == LINK_OR ? words[i] | theirs[i]
-                                               : words[i] + theirs[i];
+            words[i] = call->kind == LINK_XOR ? words[i] ^ theirs[i] : words[i] | theirs[i];
     }
     return words;
 }
@@ -97,7 +95,7 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
         memcpy(call->all + r * call->nbytes, all.links[r]->call->bytes, call->nbytes);
     if (call->kind == LINK_BROADCAST && call->root != l->rank)
         memcpy(call->bytes, all.links[call->root]->call->bytes, call->nbytes);
-    if (call->kind == LINK_XOR || call->kind == LINK_OR || call->kind == LINK_SUM)
+    if (call->kind == LINK_XOR || call->kind == LINK_OR)
         words = combine(call);
     meet();
     if (words != NULL)

@@ -105,7 +105,8 @@ static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpc
     memcpy(here.uuid, x->r.gpu->uuid, sizeof here.uuid);
     if (st != FSDPCK_OK)
         (void)snprintf(here.why_not, sizeof here.why_not, "%.399s", failure->message);
-    st = group_all_gather(x->r.group, FSDPCK_OK, &here, sizeof here, receive_answer, &all, err);
+    st = group_all_gather(x->r.group, FSDPCK_OK, GROUP_STOPS, &here, sizeof here, receive_answer,
+                          &all, err);
     vec_release(&all.answers);
     RETURN_IF(st);
     e->tile_nbytes = all.tile_nbytes;
