@@ -71,7 +71,7 @@ static fsdpck_status run_digests(run *r, const inner_tensors *inner, fsdpck_erro
 {
     RETURN_IF(run_agree_on_plan(r, prepare(r, inner, err), GROUP_STOPS, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
-    RETURN_IF(exec_assign_work(r->exec, true, err));
+    RETURN_IF(exec_assign_work(r->exec, true, FSDPCK_OK, err));
     return exec_run(r->exec, NULL, err);
 }
 

@@ -102,8 +102,8 @@ fsdpck_status tensor_pairs_assign(tensor_pairs *p, fsdpck_error *err)
 {
     unsigned workers;
     uint64_t nbytes;
-    RETURN_IF(exec_assign_work(p->a->exec, true, err));
-    RETURN_IF(exec_assign_work(p->b->exec, true, err));
+    RETURN_IF(exec_assign_work(p->a->exec, true, FSDPCK_OK, err));
+    RETURN_IF(exec_assign_work(p->b->exec, true, FSDPCK_OK, err));
     exec_fill_limits(p->a->exec, &p->workers, &p->fill_nbytes);
     exec_fill_limits(p->b->exec, &workers, &nbytes);
     p->workers = workers < p->workers ? workers : p->workers;

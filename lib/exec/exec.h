@@ -117,9 +117,10 @@ typedef void (*exec_same_fn)(void *ctx, const fsdpck_error *what);
 fsdpck_status exec_find_same_files(const struct exec *x, exec_same_fn fn, void *ctx,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Collective in a group, before exec_run: distributes the items over the ranks that `takes` work.
+/* Collective in a group, before exec_run: the ranks agree on st; distributes the items over those that `takes` work.
  * If the source is on the ranks' own disks, an item goes to the rank with most of its bytes. */
-fsdpck_status exec_assign_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status exec_assign_work(struct exec *x, bool takes, fsdpck_status st,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Hash of what the located chunks add to plan_hash: where their elements are, and what copying does to them. */
 uint64_t exec_hash(const struct exec *x);
 /* Whether elements are computed while they are copied, from more than the source's bytes and the plan. */

@@ -1,48 +1,65 @@
 /* Combines the results of all ranks of a group. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "exec/exec_internal.h"
 #include "group/remote_folder.h"
 
-/* Words per transfer, if an array is not of words. */
-#define BLOCK_WORDS 8192u
-
-/* XOR over all ranks of any bytes. */
-static fsdpck_status xor_bytes(group *g, void *bytes, uint64_t nbytes, fsdpck_error *err)
+static uint64_t word_count(uint64_t nbytes)
 {
-    uint64_t *words = calloc(BLOCK_WORDS, sizeof *words);
-    fsdpck_status st =
-        words != NULL ? FSDPCK_OK : error_set_nomem(err, BLOCK_WORDS * sizeof *words);
-    RETURN_IF(group_agree(g, st, err));
-    for (uint64_t at = 0; at < nbytes && st == FSDPCK_OK; at += BLOCK_WORDS * sizeof *words) {
-        const uint64_t left = nbytes - at;
-        const uint64_t n = left < BLOCK_WORDS * sizeof *words ? left : BLOCK_WORDS * sizeof *words;
-        memset(words, 0, BLOCK_WORDS * sizeof *words);
-        memcpy(words, (uint8_t *)bytes + at, n);
-        st = group_xor(g, words, BLOCK_WORDS, err);
-        memcpy((uint8_t *)bytes + at, words, n);
+    return nbytes / sizeof(uint64_t) + (nbytes % sizeof(uint64_t) != 0);
+}
+
+typedef struct xor_array {
+    void *bytes;
+    uint64_t nbytes;
+} xor_array;
+
+/* XOR over all ranks of each array. Short ones, and what long ones have after their last whole word, go
+ * in one step. */
+static fsdpck_status xor_arrays(group *g, const xor_array *arrays, unsigned count,
+                                fsdpck_error *err)
+{
+    enum { PACKED_WORDS = 1024, COUNT_MAX = 4 };
+    uint64_t words[COUNT_MAX * PACKED_WORDS] = {0}, packed = 0;
+    uint64_t direct[COUNT_MAX];
+    for (unsigned i = 0; i < count; i++) {
+        const uint64_t whole = arrays[i].nbytes / sizeof *words;
+        direct[i] = whole > PACKED_WORDS - 1 ? whole * sizeof *words : 0;
+        if (direct[i] > 0)
+            RETURN_IF(group_xor(g, arrays[i].bytes, whole, err));
+        memcpy(words + packed, (uint8_t *)arrays[i].bytes + direct[i],
+               arrays[i].nbytes - direct[i]);
+        packed += word_count(arrays[i].nbytes - direct[i]);
     }
-    free(words);
-    return st;
+    RETURN_IF(group_xor(g, words, packed, err));
+    packed = 0;
+    for (unsigned i = 0; i < count; i++) {
+        memcpy((uint8_t *)arrays[i].bytes + direct[i], words + packed,
+               arrays[i].nbytes - direct[i]);
+        packed += word_count(arrays[i].nbytes - direct[i]);
+    }
+    return FSDPCK_OK;
 }
 
 fsdpck_status all_reduce_crcs(struct exec *x, fsdpck_error *err)
 {
     const target *t = x->r.target;
-    group *g = x->r.group;
-    if (g == NULL)
-        return FSDPCK_OK;
     const uint64_t nchunks = catalogue_chunk_count(&t->cat);
+    const uint64_t nfiles = catalogue_file_count(&t->cat);
+    xor_array arrays[4];
+    unsigned count = 0;
+    if (x->r.group == NULL)
+        return FSDPCK_OK;
     if (t->want_crc)
-        RETURN_IF(xor_bytes(g, t->chunk_crc, nchunks * sizeof *t->chunk_crc, err));
+        arrays[count++] = (xor_array){t->chunk_crc, nchunks * sizeof *t->chunk_crc};
     if (t->want_digest)
-        RETURN_IF(group_xor(g, t->chunk_digest, nchunks, err));
+        arrays[count++] = (xor_array){t->chunk_digest, nchunks * sizeof *t->chunk_digest};
     if (t->want_file_crc)
-        RETURN_IF(group_xor(g, t->file_crc, catalogue_file_count(&t->cat), err));
+        arrays[count++] = (xor_array){t->file_crc, nfiles * sizeof *t->file_crc};
     /* Deferred bytes were filled by one rank each, or not yet. */
-    return x->deferred_count > 0 ? xor_bytes(g, x->deferred_done, x->deferred_count, err)
-                                 : FSDPCK_OK;
+    if (x->deferred_count > 0)
+        arrays[count++] = (xor_array){x->deferred_done, x->deferred_count};
+    return xor_arrays(x->r.group, arrays, count, err);
 }
 
 fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_status st, fsdpck_error *err)

@@ -228,14 +228,15 @@ out:
     return st;
 }
 
-fsdpck_status exec_assign_work(struct exec *x, bool takes_any, fsdpck_error *err)
+fsdpck_status exec_assign_work(struct exec *x, bool takes_any, fsdpck_status st, fsdpck_error *err)
 {
     group *g = x->r.group;
     if (g == NULL)
-        return FSDPCK_OK;
+        return st;
     uint64_t *all = calloc(group_size(g), sizeof *all);
     const uint64_t own = takes_any;
-    fsdpck_status st = all != NULL ? FSDPCK_OK : error_set_nomem(err, group_size(g) * sizeof *all);
+    if (st == FSDPCK_OK && all == NULL)
+        st = error_set_nomem(err, group_size(g) * sizeof *all);
     st = group_gather(g, st, GROUP_STOPS, &own, sizeof own, all, err);
     if (st == FSDPCK_OK)
         st = group_agree(g, assign_own_work(x, all, err), err);

@@ -139,7 +139,8 @@ fsdpck_status resolve_exchange(group *g, fsdpck_status st, struct exec *x, const
     if (st != FSDPCK_OK)
         name_rank(g, st, err);
     /* It may be an ordinary result (verify): no rank is stopped. */
-    st = group_all_gather(g, st, GROUP_UNNAMED, bytes.text, bytes.nbytes, receive_located, &e, err);
+    st = group_all_gather_part(g, st, GROUP_UNNAMED, bytes.text, bytes.nbytes, receive_located, &e,
+                               err);
     if (st == FSDPCK_OK && e.taken != count)
         st = FAIL(err, INTERNAL, NONE, OTHERS_LOCATED);
     text_release(&bytes);

@@ -107,6 +107,10 @@ typedef fsdpck_status (*group_receive_fn)(void *ctx, unsigned rank, const uint8_
 fsdpck_status group_all_gather(group *g, fsdpck_status st, group_failure how, const void *bytes,
                                uint64_t nbytes, group_receive_fn take, void *ctx,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same without an agreement on what `take` returned: the ranks agree on the result next. */
+fsdpck_status group_all_gather_part(group *g, fsdpck_status st, group_failure how,
+                                    const void *bytes, uint64_t nbytes, group_receive_fn take,
+                                    void *ctx, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* This rank's share of `count` jobs: neighbors stay together. */
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end);

@@ -94,7 +94,7 @@ fsdpck_status group_gather_inline(group *g, fsdpck_status st, group_failure how,
     uint8_t *own = g->votes + g->size * message_nbytes;
     g->gathered_nbytes = nbytes;
     memcpy(own, &status, sizeof status);
-    if (nbytes > 0 && st == FSDPCK_OK) /* else no one looks at them */
+    if (nbytes > 0 && st == FSDPCK_OK) /* else they are not used */
         memcpy(own + sizeof status, bytes, nbytes);
     const link_call gather = {
         .kind = LINK_GATHER, .bytes = own, .all = g->votes, .nbytes = message_nbytes};

@@ -49,7 +49,7 @@ static fsdpck_status broadcast_all(group *g, gathering *a, group_failure how, co
         if (st == FSDPCK_OK)
             st = take(ctx, r, a->room, a->sizes[r], err);
     }
-    return group_gather_inline(g, st, how, NULL, 0, err);
+    return st;
 }
 
 static fsdpck_status gather_all(group *g, gathering *a, fsdpck_status st, group_failure how,
@@ -63,12 +63,12 @@ static fsdpck_status gather_all(group *g, gathering *a, fsdpck_status st, group_
     }
     if (a->most > g->inline_nbytes - sizeof a->most)
         return broadcast_all(g, a, how, bytes, take, ctx, err);
-    st = take_first(g, a, take, ctx, err);
-    return group_gather_inline(g, st, how, NULL, 0, err);
+    return take_first(g, a, take, ctx, err);
 }
 
-fsdpck_status group_all_gather(group *g, fsdpck_status st, group_failure how, const void *bytes,
-                               uint64_t nbytes, group_receive_fn take, void *ctx, fsdpck_error *err)
+fsdpck_status group_all_gather_part(group *g, fsdpck_status st, group_failure how,
+                                    const void *bytes, uint64_t nbytes, group_receive_fn take,
+                                    void *ctx, fsdpck_error *err)
 {
     gathering a = {0};
     if (g == NULL)
@@ -80,4 +80,11 @@ fsdpck_status group_all_gather(group *g, fsdpck_status st, group_failure how, co
     free(a.sizes);
     free(a.room);
     return st;
+}
+
+fsdpck_status group_all_gather(group *g, fsdpck_status st, group_failure how, const void *bytes,
+                               uint64_t nbytes, group_receive_fn take, void *ctx, fsdpck_error *err)
+{
+    st = group_all_gather_part(g, st, how, bytes, nbytes, take, ctx, err);
+    return g == NULL ? st : group_gather_inline(g, st, how, NULL, 0, err);
 }

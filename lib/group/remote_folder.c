@@ -254,9 +254,11 @@ static fsdpck_status compare_samples(remote_folder *v, const char *path, fsdpck_
 static fsdpck_status exchange(remote_folder *v, const char *path, const text_buf *own,
                               fsdpck_error *err)
 {
-    RETURN_IF(group_all_gather(v->g, FSDPCK_OK, GROUP_STOPS, own->text, own->nbytes,
-                               receive_entries, v, err));
-    RETURN_IF(group_agree_result(v->g, merge_entries(v, path, err), true, err));
+    fsdpck_status st = group_all_gather_part(v->g, FSDPCK_OK, GROUP_STOPS, own->text, own->nbytes,
+                                             receive_entries, v, err);
+    if (st == FSDPCK_OK)
+        st = merge_entries(v, path, err);
+    RETURN_IF(group_agree_result(v->g, st, true, err));
     return compare_samples(v, path, err);
 }
 

@@ -479,9 +479,9 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
                              const char **recorded_in, bool *of_trainer);
 
 /* open_ranks.c */
-/* Collective. Like probe_gather, into c->probe, over the files of all hosts. */
-fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
-                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Collective: the ranks agree on st. Like probe_gather, into c->probe, over the files of all hosts. */
+fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, fsdpck_status st, const char *path,
+                               const fsdpck_open_options *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Collective, if ranks hold different parts of c->probe: checkpoints that any rank finds below. */
 fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -73,7 +73,7 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);
         c->remote_files = NULL;
-        st = viewed ? open_probe_ranks(c, found.paths[0], o, err)
+        st = viewed ? open_probe_ranks(c, FSDPCK_OK, found.paths[0], o, err)
                     : probe_gather(found.paths[0], &c->probe, err);
     }
     search_result_release(&found);

@@ -77,16 +77,17 @@ static fsdpck_status hide_folder(probe_input *in, const char *path, fsdpck_error
     return assume_folder(path, in, err);
 }
 
-fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
-                               fsdpck_error *err)
+fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, fsdpck_status st, const char *path,
+                               const fsdpck_open_options *o, fsdpck_error *err)
 {
     const unsigned flags = (o->no_follow ? REMOTE_FOLDER_NO_FOLLOW : 0u) |
                            (o->source_local ? REMOTE_FOLDER_BY_HOST : 0u);
     group *g = c->ctx->group;
     path_kind kind = PATH_ABSENT;
     if (g == NULL)
-        return probe_gather(path, &c->probe, err);
-    fsdpck_status st = path[0] == '\0' ? FSDPCK_OK : path_probe(NULL, path, &kind, NULL, err);
+        return st != FSDPCK_OK ? st : probe_gather(path, &c->probe, err);
+    if (st == FSDPCK_OK && path[0] != '\0')
+        st = path_probe(NULL, path, &kind, NULL, err);
     const bool absent = st == FSDPCK_OK && kind == PATH_ABSENT && path[0] != '\0';
     if (st == FSDPCK_OK && !absent)
         st = probe_gather(path, &c->probe, err);

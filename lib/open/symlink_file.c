@@ -90,11 +90,9 @@ fsdpck_status open_probe_linked(fsdpck_checkpoint *c, const char *path,
 {
     char *named;
     fsdpck_status st = read_target(path, &named, err);
-    st = group_agree_result(c->ctx->group, st, true, err);
     if (st == FSDPCK_OK && named != NULL)
         log_write(&c->ctx->log, LOG_NOTE, "'%s' names the checkpoint '%s'", path, named);
-    if (st == FSDPCK_OK)
-        st = open_probe_ranks(c, named != NULL ? named : path, o, err);
+    st = open_probe_ranks(c, st, named != NULL ? named : path, o, err);
     free(named);
     return st;
 }

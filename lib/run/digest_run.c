@@ -157,7 +157,7 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
     RETURN_IF(run_agree_on_plan(&d->run, prepare(&d->run, err), GROUP_STOPS, err));
     RETURN_IF(group_agree(d->run.ctx->group, run_resolve(&d->run, err), err));
-    RETURN_IF(exec_assign_work(d->run.exec, true, err));
+    RETURN_IF(exec_assign_work(d->run.exec, true, FSDPCK_OK, err));
     RETURN_IF(exec_run(d->run.exec, NULL, err));
     return digest_rows_make(&d->rows, &d->run.to, err);
 }

@@ -234,7 +234,7 @@ static fsdpck_status run_load(load *l, const fsdpck_load_tensor *tensors, size_t
     RETURN_IF(average_inputs_check(r, err));
     RETURN_IF(lost_values_check(r, err));
     RETURN_IF(run_resolve(r, err));
-    RETURN_IF(exec_assign_work(r->exec, true, err));
+    RETURN_IF(exec_assign_work(r->exec, true, FSDPCK_OK, err));
     output_in_memory(&r->out, &(output_memory){load_places_write, load_places_read, &l->places});
     return exec_run(r->exec, &r->out, err);
 }

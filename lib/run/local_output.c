@@ -88,18 +88,19 @@ static fsdpck_status begin_with(run *r, fsdpck_status st, partial_names *names, 
             st = add_files(r, err);
     }
     const char *mine = is_host_leader(r) && st == FSDPCK_OK ? r->out.partial_name : "";
-    RETURN_IF(group_all_gather(g, st, GROUP_STOPS, mine, strlen(mine), receive_name, names, err));
-    st = is_host_leader(r) ? check_not_shared(r, names, err) : join(r, names, err);
+    st = group_all_gather_part(g, st, GROUP_STOPS, mine, strlen(mine), receive_name, names, err);
+    if (st == FSDPCK_OK)
+        st = is_host_leader(r) ? check_not_shared(r, names, err) : join(r, names, err);
     return group_agree(g, st, err);
 }
 
-fsdpck_status local_output_begin(run *r, fsdpck_error *err)
+fsdpck_status local_output_begin(run *r, fsdpck_status st, fsdpck_error *err)
 {
     group *g = r->ctx->group;
     const unsigned ranks = group_size(g);
     partial_names names = {calloc(ranks, sizeof *names.of_rank)};
-    fsdpck_status st =
-        names.of_rank != NULL ? FSDPCK_OK : error_set_nomem(err, ranks * sizeof *names.of_rank);
+    if (st == FSDPCK_OK && names.of_rank == NULL)
+        st = error_set_nomem(err, ranks * sizeof *names.of_rank);
     st = begin_with(r, st, &names, err);
     for (unsigned i = 0; names.of_rank != NULL && i < ranks; i++)
         free(names.of_rank[i]);
@@ -224,15 +225,16 @@ static fsdpck_status receive_extra_totals(void *ctx, unsigned rank, const uint8_
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_extra_totals(run *r, fsdpck_error *err)
+/* The ranks agree on st, and on the result next. */
+static fsdpck_status add_extra_totals(run *r, fsdpck_status st, fsdpck_error *err)
 {
     text_buf text = {.limit_bytes = (uint64_t)1 << 30};
-    const fsdpck_status st =
-        group_rank(r->ctx->group) == 0 ? pack_extra_totals(r, &text, err) : FSDPCK_OK;
-    const fsdpck_status all = group_all_gather(r->ctx->group, st, GROUP_STOPS, text.text,
-                                               text.nbytes, receive_extra_totals, r, err);
+    if (st == FSDPCK_OK && group_rank(r->ctx->group) == 0)
+        st = pack_extra_totals(r, &text, err);
+    st = group_all_gather_part(r->ctx->group, st, GROUP_STOPS, text.text, text.nbytes,
+                               receive_extra_totals, r, err);
     text_release(&text);
-    return all;
+    return st;
 }
 
 static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpck_error *err)
@@ -319,10 +321,12 @@ static fsdpck_status copy_between(run *r, text_buf *manifest_text, fsdpck_error 
     group *g = r->ctx->group;
     r->local.out = &r->out;
     r->local.view = group_serve(g, serve, &r->local);
-    RETURN_IF(group_agree(g, seal(r, err), err));
-    RETURN_IF(group_agree(g, write_extra_files(r, manifest_text, err), err));
-    RETURN_IF(add_extra_totals(r, err));
-    const fsdpck_status st = is_host_leader(r) ? copy_all(r, err) : FSDPCK_OK;
+    fsdpck_status st = seal(r, err);
+    if (st == FSDPCK_OK)
+        st = write_extra_files(r, manifest_text, err);
+    st = add_extra_totals(r, st, err);
+    if (st == FSDPCK_OK && is_host_leader(r))
+        st = copy_all(r, err);
     RETURN_IF(group_sum(g, st, GROUP_STOPS, &r->local.copied_nbytes, 1, err));
     group_stop_serving(g, &r->local);
     r->local.out = NULL;

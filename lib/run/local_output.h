@@ -2,7 +2,7 @@
  *
  *     RETURN_IF(local_output_assign(r, err));   // once r->to has its files: assigns them to hosts
  *     if (r->local.on) ...                     // several hosts; else there is one output
- *     RETURN_IF(local_output_begin(r, err));
+ *     RETURN_IF(local_output_begin(r, st, err));
  *     exec_run(r->exec, &r->out, err);         // each file is written on one host: `own`
  *     RETURN_IF(local_output_complete(r, err));
  *     local_output_release(&r->local, group);
@@ -42,8 +42,9 @@ typedef struct local_output {
 } local_output;
 
 fsdpck_status local_output_assign(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Collective. USAGE (GROUP-SHARED) if two hosts share the output's folder. */
-fsdpck_status local_output_begin(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Collective: the ranks agree on st. USAGE (GROUP-SHARED) if two hosts share the output's folder. */
+fsdpck_status local_output_begin(struct run *r, fsdpck_status st,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Collective, after exec_run: seal, side files, copies, manifest, final names. */
 fsdpck_status local_output_complete(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The number of the host that has written file `index` of the output. */

@@ -322,12 +322,11 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
 }
 
 /* Rank 0 begins the output and sends its temporary name to the others. */
-static fsdpck_status write_in_group(run *r, fsdpck_error *err)
+static fsdpck_status write_in_group(run *r, fsdpck_status st, fsdpck_error *err)
 {
     group *g = r->ctx->group;
     char name[PARTIAL_NAME_NBYTES] = "";
-    fsdpck_status st = FSDPCK_OK;
-    if (group_rank(g) == 0) {
+    if (group_rank(g) == 0 && st == FSDPCK_OK) {
         st = begin_output(r, err);
         if (st == FSDPCK_OK)
             strncpy(name, r->out.partial_name, sizeof name - 1);
@@ -336,9 +335,8 @@ static fsdpck_status write_in_group(run *r, fsdpck_error *err)
     bool writes = true;
     if (group_rank(g) != 0)
         st = join_output(r, name, &writes, err);
-    RETURN_IF(group_agree(g, st, err));
-    RETURN_IF(resume_report_joined(r, err));
-    return exec_assign_work(r->exec, writes, err);
+    st = resume_report_joined(r, st, err);
+    return exec_assign_work(r->exec, writes, st, err);
 }
 
 /* Rank 0 does the steps that need all totals, and gives the final name. */
@@ -352,20 +350,20 @@ static fsdpck_status complete_output(run *r, fsdpck_error *err)
     return finish_output(r, err);
 }
 
-static fsdpck_status write_own_items(run *r, fsdpck_error *err)
+static fsdpck_status write_own_items(run *r, fsdpck_status st, fsdpck_error *err)
 {
     group *g = r->ctx->group;
     plan_totals totals;
     if (r->local.on) {
-        RETURN_IF(local_output_begin(r, err));
-        RETURN_IF(exec_assign_work(r->exec, true, err));
+        RETURN_IF(local_output_begin(r, st, err));
+        RETURN_IF(exec_assign_work(r->exec, true, FSDPCK_OK, err));
     } else {
-        RETURN_IF(write_in_group(r, err));
+        RETURN_IF(write_in_group(r, st, err));
     }
     plan_get_totals(r->plan, &totals);
     progress_phase(&r->ctx->progress, "writing", totals.target_bytes + totals.constant_bytes);
     RETURN_IF(exec_run(r->exec, &r->out, err));
-    fsdpck_status st = r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK;
+    st = r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK;
     if (st == FSDPCK_OK)
         st = remote_folder_check_unchanged(r->src->remote_files, err);
     RETURN_IF(group_agree(g, st, err));
@@ -374,10 +372,10 @@ static fsdpck_status write_own_items(run *r, fsdpck_error *err)
     return group_agree(g, group_rank(g) == 0 ? complete_output(r, err) : FSDPCK_OK, err);
 }
 
-static fsdpck_status write_output(run *r, fsdpck_error *err)
+static fsdpck_status write_output(run *r, fsdpck_status st, fsdpck_error *err)
 {
     manifest_run_request_checksums(r);
-    const fsdpck_status st = write_own_items(r, err);
+    st = write_own_items(r, st, err);
     if (st != FSDPCK_OK && !resume_keeps(r, st))
         output_abandon(&r->out);
     return st;
@@ -452,13 +450,12 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
     fsdpck_status st = run_resolve(r, err);
     if (st == FSDPCK_OK)
         st = run_warn_same_files(r, err);
-    RETURN_IF(group_agree(r->ctx->group, st, err));
-    RETURN_IF(resume_find(r, err));
+    st = resume_find(r, st, err);
     r->has_checksums = checkpoint_has_checksums(r->src);
     /* A forged source may request excessive space: errors of the source are reported first. */
-    RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
-    if (!r->opt.dry_run.mode)
-        RETURN_IF(write_output(r, err));
+    if (st == FSDPCK_OK)
+        st = request_check_space(r, err);
+    RETURN_IF(r->opt.dry_run.mode ? group_agree(r->ctx->group, st, err) : write_output(r, st, err));
     RETURN_IF(average_distances_share(r->src, r->ctx->group, err));
     if (report == NULL)
         return FSDPCK_OK;

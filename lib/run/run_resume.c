@@ -245,12 +245,13 @@ static fsdpck_status find(run *r, fsdpck_error *err)
     return st;
 }
 
-fsdpck_status resume_find(run *r, fsdpck_error *err)
+fsdpck_status resume_find(run *r, fsdpck_status st, fsdpck_error *err)
 {
     run_resume *p = &r->resume;
     group *g = r->ctx->group;
     if (!r->opt.output.resume || r->opt.dry_run.mode)
-        return FSDPCK_OK;
+        return st;
+    RETURN_IF(group_agree(g, st, err));
     const char *why = resume_obstacle(r);
     uint64_t refused = why != NULL;
     if (g != NULL)
@@ -258,7 +259,7 @@ fsdpck_status resume_find(run *r, fsdpck_error *err)
     if (refused != 0)
         return group_agree(g, resume_report_refused(r, why, err), err);
     p->on = true;
-    const fsdpck_status st = find(r, err);
+    st = find(r, err);
     uint8_t continues = p->continues;
     RETURN_IF(group_agree_broadcast(g, st, GROUP_STOPS, 0, &continues, sizeof continues, err));
     p->continues = continues != 0;
@@ -361,7 +362,7 @@ static fsdpck_status count_joined(void *ctx, unsigned rank, const uint8_t *bytes
     return FSDPCK_OK;
 }
 
-fsdpck_status resume_report_joined(run *r, fsdpck_error *err)
+fsdpck_status resume_report_joined(run *r, fsdpck_status st, fsdpck_error *err)
 {
     static const char *const states[RANK_STATES] = {
         [RANK_LOST] = "is missing",
@@ -373,9 +374,9 @@ fsdpck_status resume_report_joined(run *r, fsdpck_error *err)
     joined_counts n = {0};
     char others[64] = "";
     if (!p->continues || group_size(r->ctx->group) == 1)
-        return FSDPCK_OK;
-    RETURN_IF(group_all_gather(r->ctx->group, FSDPCK_OK, GROUP_STOPS, &p->joined, 1, count_joined,
-                               &n, err));
+        return st;
+    RETURN_IF(
+        group_all_gather(r->ctx->group, st, GROUP_STOPS, &p->joined, 1, count_joined, &n, err));
     if (n.count == 0 || group_rank(r->ctx->group) != 0)
         return FSDPCK_OK;
     if (n.count > 1)

@@ -32,14 +32,16 @@ typedef struct run_resume {
 
 /* Why a run that was resolved cannot have a journal; NULL: it can. */
 const char *resume_obstacle(const struct run *r);
-/* Collective. */
-fsdpck_status resume_find(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Collective with --resume: the ranks agree on st first. Without, it returns st. */
+fsdpck_status resume_find(struct run *r, fsdpck_status st, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Begins the output, and the journal if the run has one. */
 fsdpck_status resume_begin(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The same on the other ranks, which have joined the output. Each rank has its own journal. */
 fsdpck_status resume_join(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Collective, after the ranks have joined: rank 0 warns of journals of other ranks that are not used. */
-fsdpck_status resume_report_joined(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After the ranks have joined, with st. Of a run that continues, collective: rank 0 warns of journals of
+ * other ranks that are not used. Else it returns st. */
+fsdpck_status resume_report_joined(struct run *r, fsdpck_status st,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the partial and its journal stay after a failure with this status. */
 bool resume_keeps(const struct run *r, fsdpck_status st);
 void resume_end(struct run *r, fsdpck_status st);

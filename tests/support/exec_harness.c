@@ -295,7 +295,7 @@ static fsdpck_status digest_all(exec_harness *w, const exec_request *r, fsdpck_e
     struct exec *x = NULL;
     fsdpck_status st = group_agree(r->group, exec_resolve(r, &x, err), err);
     if (st == FSDPCK_OK)
-        st = exec_assign_work(x, true, err);
+        st = exec_assign_work(x, true, FSDPCK_OK, err);
     if (st == FSDPCK_OK)
         st = exec_run(x, NULL, err);
     if (st == FSDPCK_OK)
