@@ -17,6 +17,7 @@ typedef struct gap_search {
     const catalogue *c;
     const model_config *config;
     const layer_type *type; /* NULL: a model type that is not known */
+    bool is_export;
     const logger *log;
     strtab stacks;       /* names up to the numbers */
     layer_groups groups; /* of the main stack */
@@ -271,6 +272,13 @@ void layer_gaps_warn_none(const model_config *config, const logger *log)
                  layers, config->model_type);
 }
 
+/* Whether the part of a name before its first dot is that of transformers. */
+static bool is_of_transformers(const gap_search *s, const char *name)
+{
+    const size_t n = strcspn(name, ".");
+    return text_is(name, n, "model") || text_is(name, n, s->config->model_type);
+}
+
 static fsdpck_status find_stacks(gap_search *s, fsdpck_error *err)
 {
     uint32_t id = 0;
@@ -278,7 +286,7 @@ static fsdpck_status find_stacks(gap_search *s, fsdpck_error *err)
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
         const char *name = catalogue_name(s->c, catalogue_tensor(s->c, i)->name);
         const size_t length = layer_stack_length(name, &in_module);
-        if (length > 0 && in_module)
+        if (length > 0 && in_module && (s->is_export || is_of_transformers(s, name)))
             RETURN_IF(strtab_intern(&s->stacks, name, length, &id, err));
     }
     return FSDPCK_OK;
@@ -331,7 +339,7 @@ static void search_stack(gap_search *s, bool is_main)
         find_lost_layers(s, end);
     }
     if (is_usual)
-        find_lost_ends(s, s->config->ties);
+        find_lost_ends(s, s->is_export ? s->config->ties : MODEL_TIES_UNKNOWN);
 }
 
 static fsdpck_status search(gap_search *s, fsdpck_error *err)
@@ -356,19 +364,21 @@ static fsdpck_status search(gap_search *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, const logger *log,
-                              fsdpck_error *err)
+fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, bool is_export,
+                              const logger *log, fsdpck_error *err)
 {
     gap_search s = {.c = c,
                     .config = config,
                     .type = layer_type_of(config->model_type),
+                    .is_export = is_export,
                     .log = log,
                     .tensors = VEC_OF(layer_tensor, NULL)};
     const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
     if (layers == 0 && (s.type == NULL || !s.type->has_stacks))
         return FSDPCK_OK;
     if (s.type != NULL && !has_layers(c, config->model_type)) {
-        layer_gaps_warn_none(config, log);
+        if (is_export)
+            layer_gaps_warn_none(config, log);
         return FSDPCK_OK;
     }
     RETURN_IF(layer_groups_read(&s.groups, config, layers, s.type, err));
