@@ -338,8 +338,8 @@ static void search_stack(gap_search *s, bool is_main)
     } else if (find_kinds(s, 0, end, kinds) == 1) {
         find_lost_layers(s, end);
     }
-    if (is_usual)
-        find_lost_ends(s, s->is_export ? s->config->ties : MODEL_TIES_UNKNOWN);
+    if (is_usual && s->is_export)
+        find_lost_ends(s, s->config->ties);
 }
 
 static fsdpck_status search(gap_search *s, fsdpck_error *err)
