@@ -212,6 +212,36 @@ static void find_lost_layers(gap_search *s, uint64_t layers)
         add_lost(s, layers - next, next, "*");
 }
 
+/* Layers after the stated ones that are like one of them. Others, such as those of multi-token prediction, have more tensors. */
+static uint64_t count_surplus(const gap_search *s, uint64_t layers)
+{
+    layer_kind kinds[KINDS_MAX];
+    const size_t count = find_kinds(s, 0, layers, kinds);
+    uint64_t surplus = 0;
+    uint32_t first;
+    for (size_t at = find_layer(s, layers); count <= KINDS_MAX && at < s->tensors.count;) {
+        const layer_kind k = layer_from(s, at);
+        bool is_like = false;
+        for (size_t i = 0; i < count; i++)
+            is_like = is_like || count_lacking(s, &k, &kinds[i], &first) == 0;
+        surplus += is_like;
+        at += k.count;
+    }
+    return surplus;
+}
+
+static void warn_surplus(const gap_search *s, uint64_t layers, uint64_t surplus)
+{
+    const char *key = s->config->number_keys[MODEL_HIDDEN_LAYERS];
+    if (surplus > 0 && key != NULL && !s->config->has_auto_map)
+        log_warn(s->log, FSDPCK_FINDING_EXPORT_CONFIG,
+                 "use the config.json of this model, or correct it",
+                 "config.json contradicts the tensors: '%s' is %" PRIu64 ", but '%s' has %" PRIu64
+                 " more layer%s of the same kind; a loader omits %s",
+                 key, layers, s->prefix, surplus, text_plural(surplus),
+                 surplus == 1 ? "it" : "them");
+}
+
 /* OLMo's norms have no weights. */
 static bool has_norms(const gap_search *s)
 {
@@ -332,6 +362,8 @@ static void search_stack(gap_search *s, bool is_main)
         compare_layers(s, 0, own, is_even || s->groups.has_lists);
         compare_layers(s, own, layers, is_even || s->groups.has_lists);
         find_lost_layers(s, layers);
+        if (is_even)
+            warn_surplus(s, layers, count_surplus(s, layers));
     } else if (is_even) {
         compare_layers(s, 0, end, true);
         find_lost_layers(s, end);

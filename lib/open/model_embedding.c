@@ -62,8 +62,7 @@ static uint32_t find_only(const catalogue *c, const char *module)
     return found;
 }
 
-/* By the name that transformers has for the model type. */
-static uint32_t find_named(const catalogue *c, const model_config *config)
+uint32_t model_embedding_find_named(const catalogue *c, const model_config *config)
 {
     const char *module = model_ties_module(config->model_type);
     return module == NULL ? CAT_NONE : find_only(c, module);
@@ -74,7 +73,7 @@ uint32_t model_embedding_find(const catalogue *c, const model_config *config, bo
 {
     size_t least = 0, count = 0, nbytes;
     unsigned most = 0;
-    uint32_t embedding = find_named(c, config);
+    uint32_t embedding = model_embedding_find_named(c, config);
     if (embedding != CAT_NONE && catalogue_tensor(c, embedding)->ndim == 2) {
         *is_certain = true;
         return embedding;
@@ -96,7 +95,8 @@ uint32_t model_embedding_find(const catalogue *c, const model_config *config, bo
 
 bool model_embedding_may_be_tied(const catalogue *c, const model_config *config, uint32_t embedding)
 {
-    return model_ties_module(config->model_type) == NULL || find_named(c, config) == embedding;
+    return model_ties_module(config->model_type) == NULL ||
+           model_embedding_find_named(c, config) == embedding;
 }
 
 bool model_embedding_find_tied(const catalogue *c, const model_config *config, uint32_t *head,
@@ -105,6 +105,6 @@ bool model_embedding_find_tied(const catalogue *c, const model_config *config, u
     if (config->ties != MODEL_TIES_YES)
         return false;
     *head = find_only(c, "lm_head");
-    *embedding = find_named(c, config);
+    *embedding = model_embedding_find_named(c, config);
     return *head != CAT_NONE && *embedding != CAT_NONE;
 }

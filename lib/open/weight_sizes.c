@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "model/weight_role.h"
 #include "open/checkpoint.h"
+#include "open/config_shapes.h"
 #include "open/layer_gaps.h"
 #include "open/model_view.h"
 #include "open/weights_names.h"
@@ -157,19 +158,24 @@ static bool is_export(const fsdpck_checkpoint *c)
 }
 
 /* A trainer's checkpoint has its own names, and may have a part of the model on purpose, as adapters are. */
-static fsdpck_status check_layers(fsdpck_checkpoint *c, fsdpck_error *err)
+static bool may_be_judged(const fsdpck_checkpoint *c, const model_view *v, bool has_adapters)
+{
+    return is_export(c) || (v->config.model_type[0] != '\0' && !has_unread(c) && !has_adapters &&
+                            flat_params_count(&c->cat, NULL) == 0);
+}
+
+static fsdpck_status check_model(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     model_view v;
     RETURN_IF(model_view_open(&v, c, err));
+    const bool has_adapters = adapters_are_likely(&v.cat);
     fsdpck_status st = FSDPCK_OK;
-    if (v.config.text != NULL && is_export(c)) {
-        if (is_adapter_only(c))
-            layer_gaps_warn_none(&v.config, &c->ctx->log);
-        else
-            st = layer_gaps_warn(&v.cat, &v.config, true, &c->ctx->log, err);
-    } else if (v.config.model_type[0] != '\0' && !has_unread(c) && !adapters_are_likely(&v.cat) &&
-               flat_params_count(&c->cat, NULL) == 0) {
-        st = layer_gaps_warn(&v.cat, &v.config, false, &c->ctx->log, err);
+    if (v.config.text != NULL && is_export(c) && is_adapter_only(c)) {
+        layer_gaps_warn_none(&v.config, &c->ctx->log);
+    } else if (v.config.text != NULL && may_be_judged(c, &v, has_adapters)) {
+        st = layer_gaps_warn(&v.cat, &v.config, is_export(c), &c->ctx->log, err);
+        if (st == FSDPCK_OK && !has_adapters)
+            config_shapes_warn(&v.cat, &v.config, &c->ctx->log);
     }
     model_view_release(&v);
     return st;
@@ -199,5 +205,5 @@ fsdpck_status checkpoint_check_sizes(fsdpck_checkpoint *c, fsdpck_error *err)
         return FSDPCK_OK;
     if (c->probe.is_folder)
         RETURN_IF(check_config(c, err));
-    return check_layers(c, err);
+    return check_model(c, err);
 }
