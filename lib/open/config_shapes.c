@@ -172,3 +172,26 @@ void config_shapes_warn(const catalogue *c, const model_config *config, const lo
     if (!warn_embedding(c, config, log) && type != NULL)
         warn_layers(type, c, config, log);
 }
+
+/* ---- modules of sentence-transformers ---- */
+
+void config_shapes_warn_dense(const catalogue *c, const model_config *config, const char *path,
+                              const logger *log)
+{
+    static const char weight[] = "linear.weight", bias[] = "linear.bias";
+    const uint64_t stated[] = {config->numbers[MODEL_OUT_FEATURES],
+                               config->numbers[MODEL_IN_FEATURES]};
+    const uint32_t w = catalogue_find(c, weight, strlen(weight));
+    if (config->model_type[0] != '\0' || stated[0] == 0 || stated[1] == 0)
+        return;
+    if (w == CAT_NONE && catalogue_find(c, bias, strlen(bias)) != CAT_NONE)
+        log_warn(log, FSDPCK_FINDING_EXPORT_KEYS, "copy the weights from where they were saved",
+                 "'%s': the module lacks '%s', beside '%s'; it cannot be loaded", path, weight,
+                 bias);
+    if (w != CAT_NONE && is_matrix(c, w) && !shape_equal(catalogue_shape(c, w), 2, stated, 2))
+        log_warn(
+            log, FSDPCK_FINDING_EXPORT_CONFIG, "use the config.json of this module",
+            "'%s': 'out_features' and 'in_features' of config.json are %" PRIu64 " and %" PRIu64
+            ", but '%s' has shape [%" PRIu64 ", %" PRIu64 "]; the module cannot be loaded",
+            path, stated[0], stated[1], weight, catalogue_shape(c, w)[0], catalogue_shape(c, w)[1]);
+}

@@ -11,5 +11,8 @@
  * resized vocabulary, a projection of another size, and norms of another type. Quantized models, those with a class
  * of their own, and parts of models of images or speech are not judged. */
 void config_shapes_warn(const catalogue *c, const model_config *config, const logger *log);
+/* Of a module Dense of sentence-transformers: its weight is lost (EXPORT-KEYS), or has another shape. path: its folder. */
+void config_shapes_warn_dense(const catalogue *c, const model_config *config, const char *path,
+                              const logger *log);
 
 #endif

@@ -137,7 +137,7 @@ static void warn_around(const fsdpck_checkpoint *c, const char *around, const ch
     if (probe_gather(around, &in, NULL) == FSDPCK_OK) {
         if (has_adapters)
             warn_adapters(c, &in);
-        lost_components_warn(&in, log);
+        lost_components_warn(&in, c->ctx);
         if (revision == NULL && c->probe.is_folder && probe_has_entry(&c->probe, "config.json"))
             lost_beside_warn_models(&in, log);
         probe_release(&in);
@@ -157,7 +157,7 @@ void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
     if (c->probe.is_folder) {
         if (has_adapters)
             warn_adapters(c, &c->probe);
-        lost_components_warn(&c->probe, &c->ctx->log);
+        lost_components_warn(&c->probe, c->ctx);
     }
     /* Each folder around, up to the one that was given. */
     for (char *slash = path; slash != NULL;) {

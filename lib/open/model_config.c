@@ -52,6 +52,8 @@ static const char *const number_keys[MODEL_NUMBERS][NUMBER_KEYS_MAX] = {
     [MODEL_HEADS] = {"num_attention_heads"},
     [MODEL_KEY_HEADS] = {"num_key_value_heads"},
     [MODEL_HEAD_DIM] = {"head_dim"},
+    [MODEL_IN_FEATURES] = {"in_features"},
+    [MODEL_OUT_FEATURES] = {"out_features"},
 };
 
 static const char layer_kinds_key[] = "layers_block_type";

@@ -33,6 +33,8 @@ typedef enum model_number {
     MODEL_HEADS,
     MODEL_KEY_HEADS,
     MODEL_HEAD_DIM,
+    MODEL_IN_FEATURES, /* of a Dense of sentence-transformers */
+    MODEL_OUT_FEATURES,
     MODEL_NUMBERS
 } model_number;
 

@@ -176,6 +176,8 @@ static fsdpck_status check_model(fsdpck_checkpoint *c, fsdpck_error *err)
         st = layer_gaps_warn(&v.cat, &v.config, is_export(c), &c->ctx->log, err);
         if (st == FSDPCK_OK && !has_adapters)
             config_shapes_warn(&v.cat, &v.config, &c->ctx->log);
+        if (is_export(c))
+            config_shapes_warn_dense(&v.cat, &v.config, c->path, &c->ctx->log);
     }
     model_view_release(&v);
     return st;
