@@ -17,6 +17,7 @@
 
 typedef struct named_parts {
     fsdpck_context *ctx;
+    checkpoint_open_fn open;
     const probe_input *around;
     char first[256]; /* that is missing or empty */
     uint64_t missing;
@@ -118,7 +119,7 @@ static void check_dense(const named_parts *p, const probe_input *in)
     fsdpck_error ignored = FSDPCK_ERROR_INIT;
     ctx->group = NULL;
     ctx->log = (logger){0};
-    fsdpck_status st = checkpoint_open(ctx, in->path, NULL, NULL, NULL, &c, &ignored);
+    fsdpck_status st = p->open(ctx, in->path, NULL, NULL, NULL, &c, &ignored);
     ctx->log = log;
     if (st == FSDPCK_OK)
         st = checkpoint_check_sizes(c, &ignored);
@@ -304,9 +305,9 @@ static void warn_parts(const named_parts *p, const char *index, const logger *lo
 }
 
 static void warn_missing(const probe_input *around, const char *index, read_index_fn read,
-                         fsdpck_context *ctx)
+                         fsdpck_context *ctx, checkpoint_open_fn open)
 {
-    named_parts p = {.ctx = ctx, .around = around};
+    named_parts p = {.ctx = ctx, .open = open, .around = around};
     char *text = NULL;
     size_t nbytes = 0;
     json_reader r;
@@ -383,11 +384,11 @@ static void warn_settings(const probe_input *in, const logger *log)
                  in->path);
 }
 
-void lost_components_warn(const probe_input *around, fsdpck_context *ctx)
+void lost_components_warn(const probe_input *around, fsdpck_context *ctx, checkpoint_open_fn open)
 {
-    warn_missing(around, "model_index.json", read_model_index, ctx);
-    warn_missing(around, "modules.json", read_modules, ctx);
-    warn_missing(around, "router_config.json", read_router, ctx);
+    warn_missing(around, "model_index.json", read_model_index, ctx, open);
+    warn_missing(around, "modules.json", read_modules, ctx, open);
+    warn_missing(around, "router_config.json", read_router, ctx, open);
     warn_without_weights(around, &ctx->log);
     warn_settings(around, &ctx->log);
 }
