@@ -247,7 +247,7 @@ fsdpck_status checkpoint_check_sizes(fsdpck_checkpoint *c, fsdpck_error *err) FS
 fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of WEIGHTS-LOST if the folder that was given has only the optimizer, or only a trainer's state. */
-void checkpoint_warn_lost(const fsdpck_checkpoint *c);
+void checkpoint_warn_lost(const fsdpck_checkpoint *c, checkpoint_open_fn open);
 void checkpoint_warn_lost_whole(const fsdpck_checkpoint *c); /* what checkpoint_check_lost refuses */
 /* The part of `path` below `above`; NULL if it is elsewhere. */
 const char *checkpoint_path_below(const char *path, const char *above);

@@ -17,6 +17,7 @@ typedef struct gap_search {
     const catalogue *c;
     const model_config *config;
     const layer_type *type; /* NULL: a model type that is not known */
+    bool is_export;
     const logger *log;
     strtab stacks;       /* names up to the numbers */
     layer_groups groups; /* of the main stack */
@@ -211,6 +212,36 @@ static void find_lost_layers(gap_search *s, uint64_t layers)
         add_lost(s, layers - next, next, "*");
 }
 
+/* Layers after the stated ones that are like one of them. Others, such as those of multi-token prediction, have more tensors. */
+static uint64_t count_surplus(const gap_search *s, uint64_t layers)
+{
+    layer_kind kinds[KINDS_MAX];
+    const size_t count = find_kinds(s, 0, layers, kinds);
+    uint64_t surplus = 0;
+    uint32_t first;
+    for (size_t at = find_layer(s, layers); count <= KINDS_MAX && at < s->tensors.count;) {
+        const layer_kind k = layer_from(s, at);
+        bool is_like = false;
+        for (size_t i = 0; i < count; i++)
+            is_like = is_like || count_lacking(s, &k, &kinds[i], &first) == 0;
+        surplus += is_like;
+        at += k.count;
+    }
+    return surplus;
+}
+
+static void warn_surplus(const gap_search *s, uint64_t layers, uint64_t surplus)
+{
+    const char *key = s->config->number_keys[MODEL_HIDDEN_LAYERS];
+    if (surplus > 0 && key != NULL && !s->config->has_auto_map)
+        log_warn(s->log, FSDPCK_FINDING_EXPORT_CONFIG,
+                 "use the config.json of this model, or correct it",
+                 "config.json contradicts the tensors: '%s' is %" PRIu64 ", but '%s' has %" PRIu64
+                 " more layer%s of the same kind; a loader omits %s",
+                 key, layers, s->prefix, surplus, text_plural(surplus),
+                 surplus == 1 ? "it" : "them");
+}
+
 /* OLMo's norms have no weights. */
 static bool has_norms(const gap_search *s)
 {
@@ -271,6 +302,13 @@ void layer_gaps_warn_none(const model_config *config, const logger *log)
                  layers, config->model_type);
 }
 
+/* Whether the part of a name before its first dot is that of transformers. */
+static bool is_of_transformers(const gap_search *s, const char *name)
+{
+    const size_t n = strcspn(name, ".");
+    return text_is(name, n, "model") || text_is(name, n, s->config->model_type);
+}
+
 static fsdpck_status find_stacks(gap_search *s, fsdpck_error *err)
 {
     uint32_t id = 0;
@@ -278,7 +316,7 @@ static fsdpck_status find_stacks(gap_search *s, fsdpck_error *err)
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
         const char *name = catalogue_name(s->c, catalogue_tensor(s->c, i)->name);
         const size_t length = layer_stack_length(name, &in_module);
-        if (length > 0 && in_module)
+        if (length > 0 && in_module && (s->is_export || is_of_transformers(s, name)))
             RETURN_IF(strtab_intern(&s->stacks, name, length, &id, err));
     }
     return FSDPCK_OK;
@@ -324,13 +362,15 @@ static void search_stack(gap_search *s, bool is_main)
         compare_layers(s, 0, own, is_even || s->groups.has_lists);
         compare_layers(s, own, layers, is_even || s->groups.has_lists);
         find_lost_layers(s, layers);
+        if (is_even)
+            warn_surplus(s, layers, count_surplus(s, layers));
     } else if (is_even) {
         compare_layers(s, 0, end, true);
         find_lost_layers(s, end);
     } else if (find_kinds(s, 0, end, kinds) == 1) {
         find_lost_layers(s, end);
     }
-    if (is_usual)
+    if (is_usual && s->is_export)
         find_lost_ends(s, s->config->ties);
 }
 
@@ -356,19 +396,21 @@ static fsdpck_status search(gap_search *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, const logger *log,
-                              fsdpck_error *err)
+fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, bool is_export,
+                              const logger *log, fsdpck_error *err)
 {
     gap_search s = {.c = c,
                     .config = config,
                     .type = layer_type_of(config->model_type),
+                    .is_export = is_export,
                     .log = log,
                     .tensors = VEC_OF(layer_tensor, NULL)};
     const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
     if (layers == 0 && (s.type == NULL || !s.type->has_stacks))
         return FSDPCK_OK;
     if (s.type != NULL && !has_layers(c, config->model_type)) {
-        layer_gaps_warn_none(config, log);
+        if (is_export)
+            layer_gaps_warn_none(config, log);
         return FSDPCK_OK;
     }
     RETURN_IF(layer_groups_read(&s.groups, config, layers, s.type, err));

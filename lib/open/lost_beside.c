@@ -129,7 +129,7 @@ static char *read_main_revision(const char *snapshots)
 
 /* name: of the checkpoint that is read, or of a folder that contains it. Other revisions of a cache may have no weights. */
 static void warn_around(const fsdpck_checkpoint *c, const char *around, const char *name,
-                        bool has_adapters)
+                        bool has_adapters, checkpoint_open_fn open)
 {
     probe_input in;
     const logger *log = &c->ctx->log;
@@ -137,7 +137,7 @@ static void warn_around(const fsdpck_checkpoint *c, const char *around, const ch
     if (probe_gather(around, &in, NULL) == FSDPCK_OK) {
         if (has_adapters)
             warn_adapters(c, &in);
-        lost_components_warn(&in, log);
+        lost_components_warn(&in, c->ctx, open);
         if (revision == NULL && c->probe.is_folder && probe_has_entry(&c->probe, "config.json"))
             lost_beside_warn_models(&in, log);
         probe_release(&in);
@@ -151,13 +151,13 @@ static void warn_around(const fsdpck_checkpoint *c, const char *around, const ch
     free(revision);
 }
 
-void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
+void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters, checkpoint_open_fn open)
 {
     char *path = c->entered_from == NULL ? NULL : strdup(c->probe.path);
     if (c->probe.is_folder) {
         if (has_adapters)
             warn_adapters(c, &c->probe);
-        lost_components_warn(&c->probe, &c->ctx->log);
+        lost_components_warn(&c->probe, c->ctx, open);
     }
     /* Each folder around, up to the one that was given. */
     for (char *slash = path; slash != NULL;) {
@@ -166,7 +166,7 @@ void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters)
         if (slash == NULL)
             break;
         *slash = '\0';
-        warn_around(c, path, slash + 1, has_adapters);
+        warn_around(c, path, slash + 1, has_adapters, open);
     }
     free(path);
 }

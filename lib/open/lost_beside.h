@@ -5,7 +5,7 @@
 #include "open/checkpoint.h"
 
 /* Of an open checkpoint. has_adapters: it has a file of an adapter. */
-void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters);
+void lost_beside_warn(const fsdpck_checkpoint *c, bool has_adapters, checkpoint_open_fn open);
 
 /* Whether a checkpoint is a folder directly below another one, with a config.json. */
 bool lost_beside_is_model(const char *path, const char *around);

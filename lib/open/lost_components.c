@@ -16,6 +16,8 @@
 /* ---- folders that an index names ---- */
 
 typedef struct named_parts {
+    fsdpck_context *ctx;
+    checkpoint_open_fn open;
     const probe_input *around;
     char first[256]; /* that is missing or empty */
     uint64_t missing;
@@ -107,6 +109,24 @@ static void take_folder(named_parts *p, const probe_input *in, const char *path,
                  path[0] == '\0' ? "" : "/");
 }
 
+/* Its weights, in a folder of its own, by each rank alone. Unreadable ones are reported where they are read. */
+static void check_dense(const named_parts *p, const probe_input *in)
+{
+    fsdpck_context *ctx = p->ctx;
+    group *const together = ctx->group;
+    const logger log = ctx->log;
+    fsdpck_checkpoint *c = NULL;
+    fsdpck_error ignored = FSDPCK_ERROR_INIT;
+    ctx->group = NULL;
+    ctx->log = (logger){0};
+    fsdpck_status st = p->open(ctx, in->path, NULL, NULL, NULL, &c, &ignored);
+    ctx->log = log;
+    if (st == FSDPCK_OK)
+        st = checkpoint_check_sizes(c, &ignored);
+    fsdpck_close(c);
+    ctx->group = together;
+}
+
 /* path: as modules.json has it. type: "sentence_transformers.models.Dense". */
 static void take_module(named_parts *p, const char *path, const char *type)
 {
@@ -125,6 +145,8 @@ static void take_module(named_parts *p, const char *path, const char *type)
         return;
     if (in.is_folder && in.entry_count > 0)
         take_folder(p, &in, path, is_own || has_class_weights(class) ? class : "");
+    if (in.is_folder && is_own && strcmp(class, "Dense") == 0 && has_weights_file(&in))
+        check_dense(p, &in);
     probe_release(&in);
 }
 
@@ -283,9 +305,9 @@ static void warn_parts(const named_parts *p, const char *index, const logger *lo
 }
 
 static void warn_missing(const probe_input *around, const char *index, read_index_fn read,
-                         const logger *log)
+                         fsdpck_context *ctx, checkpoint_open_fn open)
 {
-    named_parts p = {.around = around};
+    named_parts p = {.ctx = ctx, .open = open, .around = around};
     char *text = NULL;
     size_t nbytes = 0;
     json_reader r;
@@ -295,7 +317,7 @@ static void warn_missing(const probe_input *around, const char *index, read_inde
         return;
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
     if (read(&r, &p, NULL) == FSDPCK_OK)
-        warn_parts(&p, index, log);
+        warn_parts(&p, index, &ctx->log);
     json_reader_release(&r);
     free(text);
 }
@@ -362,11 +384,11 @@ static void warn_settings(const probe_input *in, const logger *log)
                  in->path);
 }
 
-void lost_components_warn(const probe_input *around, const logger *log)
+void lost_components_warn(const probe_input *around, fsdpck_context *ctx, checkpoint_open_fn open)
 {
-    warn_missing(around, "model_index.json", read_model_index, log);
-    warn_missing(around, "modules.json", read_modules, log);
-    warn_missing(around, "router_config.json", read_router, log);
-    warn_without_weights(around, log);
-    warn_settings(around, log);
+    warn_missing(around, "model_index.json", read_model_index, ctx, open);
+    warn_missing(around, "modules.json", read_modules, ctx, open);
+    warn_missing(around, "router_config.json", read_router, ctx, open);
+    warn_without_weights(around, &ctx->log);
+    warn_settings(around, &ctx->log);
 }

@@ -3,10 +3,11 @@
 #ifndef FSDPCK_OPEN_LOST_COMPONENTS_H
 #define FSDPCK_OPEN_LOST_COMPONENTS_H
 
-#include "formats/format.h"
+#include "open/checkpoint.h"
 
-/* Folders that `around` lacks, empty ones, and those that should have weights and have none. */
-void lost_components_warn(const probe_input *around, const logger *log);
+/* Folders that `around` lacks, empty ones, those that should have weights and have none, and modules Dense whose weight is lost
+ * or of another shape than their config.json states (EXPORT-KEYS, EXPORT-CONFIG). */
+void lost_components_warn(const probe_input *around, fsdpck_context *ctx, checkpoint_open_fn open);
 
 /* Opens a folder directly below that has a config.json; then the caller releases *in. */
 bool lost_components_open(const probe_input *around, const char *name, probe_input *in);

@@ -306,7 +306,7 @@ static bool has_parts_without_model(const fsdpck_checkpoint *c)
     return has_optimizer;
 }
 
-void checkpoint_warn_lost(const fsdpck_checkpoint *c)
+void checkpoint_warn_lost(const fsdpck_checkpoint *c, checkpoint_open_fn open)
 {
     static const char next[] =
         "copy the files of the model from where they were saved, if they are missing";
@@ -327,7 +327,7 @@ void checkpoint_warn_lost(const fsdpck_checkpoint *c)
         log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
                  "'%s' has files of the optimizer%s, but none of the model", c->path,
                  third ? " and of further state" : "");
-    lost_beside_warn(c, has_adapter_file(c));
+    lost_beside_warn(c, has_adapter_file(c), open);
     step_numbers_warn_mixed(c);
 }
 

@@ -48,6 +48,12 @@ static const char *const number_keys[MODEL_NUMBERS][NUMBER_KEYS_MAX] = {
     [MODEL_UNIT_ENCODER_LAYERS] = {"t2u_encoder_layers"},
     [MODEL_UNIT_DECODER_LAYERS] = {"t2u_decoder_layers"},
     [MODEL_STACK_LAYERS] = {"num_layers_per_stack"},
+    [MODEL_INTERMEDIATE_SIZE] = {"intermediate_size"},
+    [MODEL_HEADS] = {"num_attention_heads"},
+    [MODEL_KEY_HEADS] = {"num_key_value_heads"},
+    [MODEL_HEAD_DIM] = {"head_dim"},
+    [MODEL_IN_FEATURES] = {"in_features"},
+    [MODEL_OUT_FEATURES] = {"out_features"},
 };
 
 static const char layer_kinds_key[] = "layers_block_type";
@@ -92,6 +98,8 @@ static void take_member(model_config *c, bool nested, const char *key, const jso
         c->has_diffusers_version = t->kind == JSON_STRING;
     if (!nested && strcmp(key, "tune_mm_mlp_adapter") == 0)
         c->has_only_projector = t->kind == JSON_TRUE;
+    if (!nested && strcmp(key, "auto_map") == 0)
+        c->has_auto_map = t->kind != JSON_NULL;
     if (!nested && strcmp(key, "quantization_config") == 0)
         c->is_quantized = t->kind != JSON_NULL;
 }

@@ -29,6 +29,12 @@ typedef enum model_number {
     MODEL_UNIT_ENCODER_LAYERS, /* of its model for units */
     MODEL_UNIT_DECODER_LAYERS,
     MODEL_STACK_LAYERS, /* of each of several stacks */
+    MODEL_INTERMEDIATE_SIZE,
+    MODEL_HEADS,
+    MODEL_KEY_HEADS,
+    MODEL_HEAD_DIM,
+    MODEL_IN_FEATURES, /* of a Dense of sentence-transformers */
+    MODEL_OUT_FEATURES,
     MODEL_NUMBERS
 } model_number;
 
@@ -42,6 +48,7 @@ typedef struct model_config {
     bool ties_by_default;       /* by the model type: no member states it */
     model_ties_config stated_ties;
     bool is_quantized; /* has a quantization_config */
+    bool has_auto_map; /* names a class of its own: model_type may be that of another */
     /* LLaVA trained the projector alone, and saves it alone: "tune_mm_mlp_adapter" */
     bool has_only_projector;
     /* Its weight_block_size: at the top, else in text_config. 0: absent or null. */

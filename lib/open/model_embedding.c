@@ -46,26 +46,6 @@ static unsigned likeness(const catalogue *c, const model_config *config, size_t 
     return is_sure_name(name, nbytes) ? 1 : 0;
 }
 
-/* The one with the shortest name: layers may have others. */
-uint32_t model_embedding_find(const catalogue *c, const model_config *config, bool *is_certain)
-{
-    size_t least = 0, count = 0, nbytes;
-    unsigned most = 0;
-    uint32_t embedding = CAT_NONE;
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
-        const unsigned is = likeness(c, config, i);
-        (void)name_of(c, i, &nbytes);
-        count = is > most ? 1 : count + (is == most);
-        if (is < most || is == 0 || (is == most && nbytes >= least))
-            continue;
-        most = is;
-        least = nbytes;
-        embedding = (uint32_t)i;
-    }
-    *is_certain = embedding != CAT_NONE && (most != 2 || count == 1);
-    return embedding;
-}
-
 /* CAT_NONE: none, or several. */
 static uint32_t find_only(const catalogue *c, const char *module)
 {
@@ -82,13 +62,49 @@ static uint32_t find_only(const catalogue *c, const char *module)
     return found;
 }
 
+uint32_t model_embedding_find_named(const catalogue *c, const model_config *config)
+{
+    const char *module = model_ties_module(config->model_type);
+    return module == NULL ? CAT_NONE : find_only(c, module);
+}
+
+/* Without a known name, the one with the shortest: layers may have others. */
+uint32_t model_embedding_find(const catalogue *c, const model_config *config, bool *is_certain)
+{
+    size_t least = 0, count = 0, nbytes;
+    unsigned most = 0;
+    uint32_t embedding = model_embedding_find_named(c, config);
+    if (embedding != CAT_NONE && catalogue_tensor(c, embedding)->ndim == 2) {
+        *is_certain = true;
+        return embedding;
+    }
+    embedding = CAT_NONE;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const unsigned is = likeness(c, config, i);
+        (void)name_of(c, i, &nbytes);
+        count = is > most ? 1 : count + (is == most);
+        if (is < most || is == 0 || (is == most && nbytes >= least))
+            continue;
+        most = is;
+        least = nbytes;
+        embedding = (uint32_t)i;
+    }
+    *is_certain = embedding != CAT_NONE && (most != 2 || count == 1);
+    return embedding;
+}
+
+bool model_embedding_may_be_tied(const catalogue *c, const model_config *config, uint32_t embedding)
+{
+    return model_ties_module(config->model_type) == NULL ||
+           model_embedding_find_named(c, config) == embedding;
+}
+
 bool model_embedding_find_tied(const catalogue *c, const model_config *config, uint32_t *head,
                                uint32_t *embedding)
 {
-    const char *module = model_ties_module(config->model_type);
-    if (config->ties != MODEL_TIES_YES || module == NULL)
+    if (config->ties != MODEL_TIES_YES)
         return false;
     *head = find_only(c, "lm_head");
-    *embedding = find_only(c, module);
+    *embedding = model_embedding_find_named(c, config);
     return *head != CAT_NONE && *embedding != CAT_NONE;
 }

@@ -5,9 +5,17 @@
 #include "open/model_config.h"
 #include "state/catalogue.h"
 
-/* A matrix of the shape that config.json states, or one by its name; CAT_NONE: none. *is_certain: no other tensor
- * may be the embedding. */
+/* The one of the name that transformers has for the model type; else a matrix of the shape that config.json states, or one
+ * by names of all types; CAT_NONE: none. *is_certain: no other tensor may be the embedding. */
 uint32_t model_embedding_find(const catalogue *c, const model_config *config, bool *is_certain);
+
+/* The one of the name that transformers has for the model type; CAT_NONE: none, or several. */
+uint32_t model_embedding_find_named(const catalogue *c, const model_config *config);
+
+/* Whether the output projection may be tied to this one: not where transformers has a name for it that another tensor, or
+ * none, has. A class of the type, such as BigBirdPegasusForCausalLM, may lack the embedding and tie nothing. */
+bool model_embedding_may_be_tied(const catalogue *c, const model_config *config,
+                                 uint32_t embedding);
 
 /* The output projection and the embedding that config.json ties, by the names that transformers has for the model type.
  * False: it ties none, the type is unknown, or there is not exactly one of each. */

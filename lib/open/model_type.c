@@ -3,26 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "open/model_config.h"
+#include "open/side_folder.h"
 
 fsdpck_status model_type_read(const fsdpck_checkpoint *c, char type[64], fsdpck_error *err)
 {
-    folder dir = FOLDER_CLOSED;
     model_config config = {0};
     type[0] = '\0';
     while (c->base != NULL)
         c = c->base;
-    if (!c->probe.is_folder || c->remote_files != NULL)
-        return FSDPCK_OK;
-    const char *inside = c->cat.origin.side_folder;
-    fsdpck_status st = FSDPCK_OK;
-    if (inside[0] == '\0')
-        st = model_config_read(&c->probe.dir, &config, err);
-    else if (folder_open_inside(&dir, &c->probe.dir, inside, NULL) == FSDPCK_OK)
-        st = model_config_read(&dir, &config, err);
+    const fsdpck_status st = side_folder_config(c, &config, err);
     memcpy(type, config.model_type, sizeof config.model_type);
     model_config_release(&config);
-    folder_close(&dir);
     return st;
 }
 

@@ -411,7 +411,7 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
     RETURN_IF(checkpoint_open_converted(ctx, path, options, out, err));
-    checkpoint_warn_lost(*out);
+    checkpoint_warn_lost(*out, checkpoint_open);
     weights_beside_warn(*out, checkpoint_open);
     return FSDPCK_OK;
 }

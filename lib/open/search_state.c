@@ -50,8 +50,9 @@ bool trainer_state_has_name(const char *name)
     return false;
 }
 
-/* Without its numbers, which may be NaN: Python writes it. is_list: it may be a list, after a byte order mark. */
-static bool is_whole(const char *text, size_t nbytes, bool is_list)
+/* After the first object; 0: it does not end. Without its numbers, which may be NaN: Python writes it. is_list: it may be a
+ * list, after a byte order mark. */
+static size_t json_end(const char *text, size_t nbytes, bool is_list)
 {
     static const char mark[] = "\xef\xbb\xbf";
     size_t depth = 0, i = is_list && strncmp(text, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
@@ -59,7 +60,7 @@ static bool is_whole(const char *text, size_t nbytes, bool is_list)
     while (i < nbytes && strchr(" \t\r\n", text[i]) != NULL && text[i] != '\0')
         i++;
     if (i == nbytes || (text[i] != '{' && !(is_list && text[i] == '[')))
-        return false;
+        return 0;
     for (; i < nbytes; i++) {
         const char c = text[i];
         if (in_string && c == '\\')
@@ -69,14 +70,14 @@ static bool is_whole(const char *text, size_t nbytes, bool is_list)
         else if (!in_string && (c == '{' || c == '['))
             depth++;
         else if (!in_string && (c == '}' || c == ']') && --depth == 0)
-            return true;
+            return i + 1;
     }
-    return false;
+    return 0;
 }
 
 bool json_text_has_end(const char *text, size_t nbytes)
 {
-    return is_whole(text, nbytes, true);
+    return json_end(text, nbytes, true) > 0;
 }
 
 bool trainer_state_is_json(const char *name)
@@ -99,18 +100,61 @@ bool model_json_has_name(const char *name)
     return TEXT_IS_IN(name, strlen(name), names);
 }
 
+/* Python's json refuses text after the end, as of a longer file that was there before. Settings are an object. */
+static const char *json_damage(const char *name, const char *text, size_t nbytes)
+{
+    size_t end = json_end(text, nbytes, model_json_has_name(name));
+    if (nbytes == 0)
+        return "file is empty: the save did not end";
+    if (end == 0)
+        return "JSON has no end: the file was truncated, or the save did not end";
+    while (end < nbytes && memchr(" \t\r\n", text[end], 4) != NULL)
+        end++;
+    if (end < nbytes)
+        return "JSON has text after its end: the file was longer, or was written twice";
+    return text_ends_with(name, strlen(name), "config.json") && text[strspn(text, " \t\r\n")] == '['
+               ? "JSON is a list, not an object"
+               : NULL;
+}
+
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
                                       size_t *nbytes, fsdpck_error *err)
 {
     RETURN_IF(file_read_whole(&in->dir, name, TRAINER_STATE_JSON_NBYTES, text, nbytes, err));
-    if (is_whole(*text, *nbytes, model_json_has_name(name)))
+    const char *why = json_damage(name, *text, *nbytes);
+    if (why == NULL)
         return FSDPCK_OK;
-    const bool is_empty = *nbytes == 0;
     free(*text);
     *text = NULL;
-    return FAIL(err, BADINPUT, NONE, "%s",
-                is_empty ? "file is empty: the save did not end"
-                         : "JSON has no end: the file was truncated, or the save did not end");
+    return FAIL(err, BADINPUT, NONE, "%s", why);
+}
+
+bool tokenizer_file_has_name(const char *name)
+{
+    static const char *const ends[] = {".model",    ".jinja",     ".tiktoken", ".spm",
+                                       "vocab.txt", "merges.txt", "vocab.bpe", "bpe.codes"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (text_ends_with(name, strlen(name), ends[i]))
+            return true;
+    return false;
+}
+
+/* Zeros are what a crash of the machine leaves. */
+const char *tokenizer_file_damage(const folder *dir, const char *name)
+{
+    enum { HEAD_NBYTES = 4096 };
+    uint8_t head[HEAD_NBYTES];
+    file f = FILE_CLOSED;
+    size_t i = 0;
+    if (file_open_read(&f, dir, name, 0, NULL) != FSDPCK_OK)
+        return NULL;
+    const uint64_t nbytes = f.nbytes;
+    const size_t n = nbytes < HEAD_NBYTES ? (size_t)nbytes : HEAD_NBYTES;
+    const bool is_read = n > 0 && file_read_at(&f, 0, head, n, NULL) == FSDPCK_OK;
+    file_abandon(&f);
+    while (is_read && i < n && head[i] == 0)
+        i++;
+    return nbytes == 0 ? "file is empty" : is_read && i == n ? "file begins with zeros" : NULL;
 }
 
 void trainer_state_release(fsdpck_checkpoint *c)

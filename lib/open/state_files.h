@@ -29,9 +29,14 @@ int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c);
 bool trainer_state_is_json(const char *name);
 /* The same of a file of the model, which a loader of the weights reads: config.json, tokenizer.json. */
 bool model_json_has_name(const char *name);
+/* Whether it is a file of a tokenizer that is not JSON, such as merges.txt; why a loader cannot read it, NULL if nothing is
+ * known. */
+bool tokenizer_file_has_name(const char *name);
+const char *tokenizer_file_damage(const folder *dir, const char *name);
 /* Whether an object or list ends, without its numbers. */
 bool json_text_has_end(const char *text, size_t nbytes);
-/* Reads such an entry of the folder. *text: to be freed. BADINPUT if it is empty or was truncated. */
+/* Reads such an entry of the folder. *text: to be freed. BADINPUT if it is empty, was truncated or
+ * overwritten in part, or has a list in place of settings. */
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
                                       size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -7,8 +7,9 @@
 #include "base/text.h"
 #include "model/weight_role.h"
 #include "open/checkpoint.h"
+#include "open/config_shapes.h"
 #include "open/layer_gaps.h"
-#include "open/model_config.h"
+#include "open/model_view.h"
 #include "open/weights_names.h"
 
 /* Quantized ones are packed. */
@@ -141,35 +142,70 @@ static bool is_adapter_only(const fsdpck_checkpoint *c)
     return kind == PATH_ABSENT && adapters_count_tensors(&c->cat) == count;
 }
 
-static fsdpck_status check_layers(const fsdpck_checkpoint *c, const model_config *config,
-                                  fsdpck_error *err)
+/* Objects that are not loaded may have the tensors of a layer. */
+static bool has_unread(const fsdpck_checkpoint *c)
 {
-    if (!is_adapter_only(c))
-        return layer_gaps_warn(&c->cat, config, &c->ctx->log, err);
-    layer_gaps_warn_none(config, &c->ctx->log);
-    return FSDPCK_OK;
+    for (size_t i = 0; i < c->parts.object_count; i++)
+        if (c->parts.object_part[i] == PART_MODEL && !catalogue_object(&c->cat, i)->loaded)
+            return true;
+    return false;
 }
 
-fsdpck_status checkpoint_check_sizes(fsdpck_checkpoint *c, fsdpck_error *err)
+/* Weights as transformers saves them: a folder, or the one file of a folder. */
+static bool is_export(const fsdpck_checkpoint *c)
+{
+    return c->probe.is_folder ? c->format->of_model : checkpoint_is_weights_name(c->probe.name);
+}
+
+/* A trainer's checkpoint has its own names, and may have a part of the model on purpose, as adapters are. */
+static bool may_be_judged(const fsdpck_checkpoint *c, const model_view *v, bool has_adapters)
+{
+    return is_export(c) || (v->config.model_type[0] != '\0' && !has_unread(c) && !has_adapters &&
+                            flat_params_count(&c->cat, NULL) == 0);
+}
+
+static fsdpck_status check_model(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    model_view v;
+    RETURN_IF(model_view_open(&v, c, err));
+    const bool has_adapters = adapters_are_likely(&v.cat);
+    fsdpck_status st = FSDPCK_OK;
+    if (v.config.text != NULL && is_export(c) && is_adapter_only(c)) {
+        layer_gaps_warn_none(&v.config, &c->ctx->log);
+    } else if (v.config.text != NULL && may_be_judged(c, &v, has_adapters)) {
+        st = layer_gaps_warn(&v.cat, &v.config, is_export(c), &c->ctx->log, err);
+        if (st == FSDPCK_OK && !has_adapters)
+            config_shapes_warn(&v.cat, &v.config, &c->ctx->log);
+        if (is_export(c))
+            config_shapes_warn_dense(&v.cat, &v.config, c->path, &c->ctx->log);
+    }
+    model_view_release(&v);
+    return st;
+}
+
+/* An unreadable config.json is reported where it is needed. */
+static fsdpck_status check_config(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     model_config config;
-    while (c->base != NULL && c->average == NULL)
-        c = c->base;
-    const bool is_alone =
-        !c->probe.is_folder && c->entered_from != NULL && checkpoint_is_weights_name(c->probe.name);
-    if (c->base != NULL || (!c->probe.is_folder && !is_alone))
-        return FSDPCK_OK;
-    /* An unreadable one is reported where it is needed. */
     fsdpck_status st = model_config_read(&c->probe.dir, &config, NULL);
     if (st == FSDPCK_OK && config.text != NULL) {
-        st = is_alone ? FSDPCK_OK : check_sizes(c, &config, err);
-        if (st == FSDPCK_OK && (is_alone || c->format->of_model))
-            st = check_layers(c, &config, err);
-        if (st == FSDPCK_OK && !is_alone && c->format->of_model)
+        st = check_sizes(c, &config, err);
+        if (st == FSDPCK_OK && c->format->of_model)
             st = checkpoint_warn_scales(c, &config, err);
     } else {
         st = FSDPCK_OK;
     }
     model_config_release(&config);
     return st;
+}
+
+fsdpck_status checkpoint_check_sizes(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    while (c->base != NULL && c->average == NULL)
+        c = c->base;
+    if (c->base != NULL)
+        return FSDPCK_OK;
+    if (c->probe.is_folder)
+        RETURN_IF(check_config(c, err));
+    return check_model(c, err);
 }

@@ -292,7 +292,7 @@ fsdpck_status like_files_of_config(sidecars *s, const char *path, const catalogu
     else if (st == FSDPCK_OK)
         st = add_config(s, &config, to, err);
     if (st == FSDPCK_OK && config.model_type[0] != '\0')
-        st = layer_gaps_warn(to, &config, log, err);
+        st = layer_gaps_warn(to, &config, true, log, err);
     model_config_release(&config);
     return st;
 }

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "manifest/manifest.h"
+#include "open/side_folder.h"
 #include "run/group_plan.h"
 #include "run/rank_totals.h"
 
@@ -151,7 +152,7 @@ static fsdpck_status list_above(const report_input *in, char **list, fsdpck_repo
                                 fsdpck_error *err)
 {
     probe_input above;
-    char *path = sidecars_folder_above(in->src);
+    char *path = side_folder_above(in->src);
     if (path == NULL || probe_gather(path, &above, NULL) != FSDPCK_OK) {
         free(path);
         return FSDPCK_OK;

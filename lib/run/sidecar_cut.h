@@ -5,7 +5,8 @@
 #include "base/log.h"
 #include "io/file.h"
 
-/* SIDE-UNREAD, as verify has it, if a JSON file of a model is empty or has no end; it is copied as it is. */
+/* SIDE-UNREAD, as verify has it, if a JSON file of a model or a file of its tokenizer is damaged; it is copied as
+ * it is. */
 void sidecar_warn_cut(const folder *dir, const char *name, const logger *log);
 
 #endif

@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "io/unfinished_file.h"
 #include "manifest/manifest.h"
-#include "open/model_config.h"
+#include "open/side_folder.h"
 #include "open/state_files.h"
 #include "run/config_edit.h"
 #include "run/sidecar_cut.h"
@@ -200,32 +200,6 @@ fsdpck_status sidecars_add_inside(sidecars *s, const folder *dir, const char *fo
     return st;
 }
 
-char *sidecars_folder_above(const fsdpck_checkpoint *src)
-{
-    if (src->entered_from == NULL || src->remote_files != NULL ||
-        (src->probe.is_folder && src->format->of_model))
-        return NULL;
-    if (src->probe.is_folder)
-        return strdup(src->entered_from);
-    const size_t n = (size_t)(text_file_name(src->probe.path) - src->probe.path);
-    return strndup(src->probe.path, n > 1 ? n - 1 : n);
-}
-
-static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
-                                 fsdpck_error *err)
-{
-    char *above = name[0] == '\0' ? sidecars_folder_above(src) : NULL;
-    fsdpck_status st;
-    if (above != NULL)
-        st = folder_open(&s->dir, above, err);
-    else if (name[0] == '\0')
-        st = folder_open_same(&s->dir, &src->probe.dir, src->path, err);
-    else
-        st = folder_open_inside(&s->dir, &src->probe.dir, name, err);
-    free(above);
-    return st;
-}
-
 fsdpck_status sidecars_add_state(sidecars *s, const fsdpck_checkpoint *src, const char *name,
                                  bool *copied, fsdpck_error *err)
 {
@@ -329,7 +303,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     if (folder_name[0] == '\0' && policy != SIDECARS_FLAT)
         return FSDPCK_OK;
     fsdpck_error local = FSDPCK_ERROR_INIT;
-    if (open_folder(s, src, folder_name, &local) != FSDPCK_OK) {
+    if (side_folder_open(src, &s->dir, &local) != FSDPCK_OK) {
         log_warn(&src->ctx->log, FSDPCK_FINDING_SIDE_UNREAD, "", "'%s' is not copied: %s",
                  folder_name, local.message);
         return FSDPCK_OK;

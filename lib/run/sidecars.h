@@ -64,9 +64,6 @@ fsdpck_status sidecars_add_state(sidecars *s, const fsdpck_checkpoint *src, cons
 /* Adds a file with this text instead of its own. */
 fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *text,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* If the given folder is no checkpoint, but the only one inside was entered: the folder beside whose files
- * it is, to be freed. NULL: none, or the source is a model folder itself. */
-char *sidecars_folder_above(const fsdpck_checkpoint *src);
 /* Finds none without such a folder, unless the policy is flat and the source is a folder of safetensors, or
  * has a folder above. */
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,

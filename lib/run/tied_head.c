@@ -49,7 +49,7 @@ static bool find_written(const run *r, uint32_t *head, uint32_t *embedding)
     if (l->base == NULL || l->config.ties != MODEL_TIES_YES)
         return false;
     const uint32_t e = model_embedding_find(&l->base->cat, &l->config, &is_certain);
-    if (e == CAT_NONE || !is_certain)
+    if (e == CAT_NONE || !is_certain || !model_embedding_may_be_tied(&l->base->cat, &l->config, e))
         return false;
     const uint32_t name = catalogue_tensor(&l->base->cat, e)->name;
     const uint32_t at = catalogue_find(c, catalogue_name(&l->base->cat, name),

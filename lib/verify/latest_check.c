@@ -177,7 +177,7 @@ static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
         log_warn(&ctx->log, what.finding, what.next, "'%s': %s (found %s)", what.path, what.message,
                  what.found);
     if (!is_as_verify(o))
-        checkpoint_warn_lost(c);
+        checkpoint_warn_lost(c, checkpoint_open);
 }
 
 /* A file of another content is not the part of the state that its name promises. */

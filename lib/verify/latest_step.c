@@ -141,7 +141,7 @@ static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
     if (is_several) {
         numbered_files_warn_folder(&in, NULL, NULL, &ctx->log);
         warn_lost_models(&in, found, &ctx->log);
-        lost_components_warn(&in, &ctx->log);
+        lost_components_warn(&in, ctx, checkpoint_open);
     }
     fsdpck_status st =
         trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);

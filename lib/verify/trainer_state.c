@@ -74,19 +74,9 @@ static bool is_config_json(const char *name)
            (model_json_has_name(name) || text_ends_with(name, strlen(name), "_config.json"));
 }
 
-static bool is_of_tokenizer(const char *name)
-{
-    static const char *const ends[] = {".model",    ".jinja",     ".tiktoken", ".spm",
-                                       "vocab.txt", "merges.txt", "vocab.bpe", "bpe.codes"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (text_ends_with(name, strlen(name), ends[i]))
-            return true;
-    return false;
-}
-
 bool trainer_state_is_of_model(const char *entry)
 {
-    return strchr(entry, '/') == NULL ? model_json_has_name(entry) || is_of_tokenizer(entry)
+    return strchr(entry, '/') == NULL ? model_json_has_name(entry) || tokenizer_file_has_name(entry)
                                       : is_config_json(text_file_name(entry));
 }
 
@@ -118,23 +108,21 @@ static bool is_empty_folder(const probe_input *in, const char *entry)
 
 const char *trainer_state_broken(const probe_input *in, const char *entry)
 {
-    const bool of_tokenizer = is_of_tokenizer(entry);
+    const bool of_tokenizer = tokenizer_file_has_name(entry);
     const bool is_json = text_ends_with(entry, strlen(entry), ".json");
     path_kind kind;
-    uint64_t nbytes = 0;
     if (entry[0] == '.' || !(of_tokenizer || is_json || trainer_state_has_name(entry)))
         return NULL;
     if (path_is_dangling(&in->dir, entry))
         return "it is a link to a file that does not exist";
-    if (path_probe(&in->dir, entry, &kind, &nbytes, NULL) != FSDPCK_OK)
+    if (path_probe(&in->dir, entry, &kind, NULL, NULL) != FSDPCK_OK)
         return NULL;
     if (kind == PATH_FOLDER && is_empty_folder(in, entry)) /* of a mount without its file */
         return "it is an empty folder";
-    if (of_tokenizer && kind == PATH_FILE && nbytes == 0)
-        return "file is empty";
-    return of_tokenizer && kind == PATH_FILE && unfinished_is_pointer(&in->dir, entry)
-               ? "it is a git-lfs pointer, not the file itself"
-               : NULL;
+    if (!of_tokenizer || kind != PATH_FILE)
+        return NULL;
+    return unfinished_is_pointer(&in->dir, entry) ? "it is a git-lfs pointer, not the file itself"
+                                                  : tokenizer_file_damage(&in->dir, entry);
 }
 
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,

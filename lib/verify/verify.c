@@ -286,7 +286,7 @@ static void check_sizes(fsdpck_verify *v)
         findings_report_as(&v->found, FINDING_ERROR, &what);
         return;
     }
-    checkpoint_warn_lost(v->src);
+    checkpoint_warn_lost(v->src, checkpoint_open);
     weights_beside_warn(v->src, checkpoint_open);
     if (v->like == NULL && checkpoint_check_sizes(v->src, &what) != FSDPCK_OK)
         findings_report_as(&v->found, FINDING_ERROR, &what);

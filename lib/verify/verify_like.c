@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "open/model_embedding.h"
 #include "run/like_output.h"
 #include "run/like_ties.h"
 #include "run/tied_head.h"
@@ -331,9 +332,10 @@ static fsdpck_status check_tie(const verify_like *w, const model_facts *ours, fs
     text_buf names[2] = {{0}, {0}};
     bool differs = false;
     run_options o;
+    const model_config *config = w->config.text == NULL ? &w->like.config : &w->config;
     if (w->v->level < CHECK_COVERAGE || w->v->found.counts[FINDING_ERROR] > 0 ||
-        ours->head == CAT_NONE || !ours->is_certain ||
-        (w->config.text == NULL ? w->base_ties : w->config.ties) != MODEL_TIES_YES)
+        ours->head == CAT_NONE || !ours->is_certain || config->ties != MODEL_TIES_YES ||
+        !model_embedding_may_be_tied(ours->cat, config, ours->embedding))
         return FSDPCK_OK;
     run_options_init(&o);
     const fsdpck_status st =

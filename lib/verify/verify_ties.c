@@ -1,20 +1,26 @@
-/* verify_ties.c: an output projection that the folder's config.json ties to the embedding, and that differs from it. */
+/* verify_ties.c: an output projection that the model's config.json ties to the embedding, and that differs from it. */
 #include "open/model_embedding.h"
+#include "open/model_view.h"
 #include "run/tied_head.h"
 #include "verify/verify_internal.h"
 
 /* What a loader makes of one that cannot be read is not known. */
-static bool find_pair(const fsdpck_verify *v, uint32_t *head, uint32_t *embedding)
+static fsdpck_status find_pair(const fsdpck_verify *v, bool *is_found, uint32_t *head,
+                               uint32_t *embedding, fsdpck_error *err)
 {
-    model_config config = {0};
-    const fsdpck_checkpoint *c = v->src;
-    if (v->like != NULL || v->level < CHECK_COVERAGE || v->found.counts[FINDING_ERROR] > 0 ||
-        !c->format->of_model || !c->probe.is_folder || c->adapter != NULL)
-        return false;
-    const bool is_tied = model_config_read(&c->probe.dir, &config, NULL) == FSDPCK_OK &&
-                         model_embedding_find_tied(&c->cat, &config, head, embedding);
-    model_config_release(&config);
-    return is_tied;
+    model_view view;
+    *is_found = false;
+    if (v->like != NULL || v->level < CHECK_COVERAGE || v->found.counts[FINDING_ERROR] > 0)
+        return FSDPCK_OK;
+    RETURN_IF(model_view_open(&view, v->src, err));
+    if (view.config.text != NULL)
+        *is_found = model_embedding_find_tied(&view.cat, &view.config, head, embedding);
+    if (*is_found) {
+        *head = model_view_tensor(&view, *head);
+        *embedding = model_view_tensor(&view, *embedding);
+    }
+    model_view_release(&view);
+    return FSDPCK_OK;
 }
 
 static void report(fsdpck_verify *v, const text_buf names[2])
@@ -34,23 +40,25 @@ static void report(fsdpck_verify *v, const text_buf names[2])
 fsdpck_status verify_ties(fsdpck_verify *v, fsdpck_error *err)
 {
     struct {
-        uint32_t is_found, head, embedding;
+        uint32_t head, embedding;
+        bool is_found;
     } pair = {0};
     group *g = v->src->ctx->group;
     run_options o;
     text_buf names[2] = {{0}, {0}};
     bool differs = false;
+    fsdpck_status st = FSDPCK_OK;
     if (group_rank(g) == 0)
-        pair.is_found = find_pair(v, &pair.head, &pair.embedding);
+        st = find_pair(v, &pair.is_found, &pair.head, &pair.embedding, err);
+    RETURN_IF(group_agree(g, st, err));
     RETURN_IF(group_broadcast(g, 0, &pair, sizeof pair, err));
-    if (pair.is_found == 0)
+    if (!pair.is_found)
         return FSDPCK_OK;
     run_options_init(&o);
     o.work.threads = v->options.threads;
     o.work.memory_nbytes = v->options.memory_nbytes;
-    const fsdpck_status st = tied_head_check(v->src, &o, pair.head, pair.embedding,
-                                             v->level >= CHECK_CHECKSUM && !verify_is_partial(v),
-                                             names, &differs, err);
+    st = tied_head_check(v->src, &o, pair.head, pair.embedding,
+                         v->level >= CHECK_CHECKSUM && !verify_is_partial(v), names, &differs, err);
     if (st == FSDPCK_OK && differs)
         report(v, names);
     text_release(&names[0]);
