@@ -242,7 +242,7 @@ static bool has_scale_of(const catalogue *c, size_t tensor, const catalogue *bas
 
 const char *like_output_names_advice(const like_output *l, const catalogue *to, const char *usual)
 {
-    if (!l->config.is_quantized || l->base->dequantized > 0)
+    if (!l->config.is_quantized || l->base->unquantized)
         return usual;
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
         if (has_scale_of(to, i, &l->base->cat))
