@@ -62,7 +62,7 @@ static bool has_metadata(const probe_input *in, const char *folder_name)
     return has_file(in, folder_name, ".metadata");
 }
 
-/* Whether its hidden file was lost, or not written: reading it says so. */
+/* Whether its hidden file was lost, or not written. A reader then reports it. */
 static bool is_cut(const probe_input *in, const char *folder_name)
 {
     return has_file(in, folder_name, "__0_0.distcp") && !has_file(in, folder_name, "__0.metadata");

@@ -349,6 +349,20 @@ void run_advise_tied(const run *r)
     text_release(&names);
 }
 
+void run_warn_overflow(const run *r)
+{
+    struct exec_stats done;
+    exec_get_stats(r->exec, &done);
+    if (done.cast_overflows > 0)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_CAST_OVERFLOW,
+                 "cast to a dtype with a wider range, such as bf16; fsdpck verify --level numeric "
+                 "names the tensors",
+                 "%" PRIu64 " finite value%s out of range of the new dtype, and %s written as "
+                 "infinity or NaN",
+                 done.cast_overflows, done.cast_overflows == 1 ? " was" : "s were",
+                 done.cast_overflows == 1 ? "was" : "were");
+}
+
 fsdpck_status run_advise_map(const run *r, fsdpck_error *err)
 {
     text_buf maps = {0};

@@ -458,6 +458,7 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run.mode)
         RETURN_IF(write_output(r, err));
+    run_warn_overflow(r);
     RETURN_IF(average_distances_share(r->src, r->ctx->group, err));
     if (report == NULL)
         return FSDPCK_OK;
