@@ -287,11 +287,13 @@ static void advise_parted(const run *r)
     if (parted->count == 0)
         return;
     put_first_names(parted, "", &names);
-    log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED,
-             "give --dtype without a glob, or with a glob that matches all names of the tensor",
-             "--dtype: %zu name%s of tied tensors no longer share%s a storage: %s", parted->count,
-             text_plural(parted->count), parted->count == 1 ? "s" : "",
-             names.text == NULL ? "" : names.text);
+    log_warn(
+        &r->ctx->log, FSDPCK_FINDING_KEY_TIED,
+        "give --dtype without a glob, or with a glob that matches all names of the tensor",
+        "--dtype: %zu name%s of tied tensors get%s another dtype, so a loader that ties them may "
+        "change the values: %s",
+        parted->count, text_plural(parted->count), parted->count == 1 ? "s" : "",
+        names.text == NULL ? "" : names.text);
     text_release(&names);
 }
 
