@@ -244,14 +244,17 @@ static bool has_suffix(const char *name, size_t nbytes, const char *tail)
 }
 
 /* Whether the list seems to be of the model part: the checkpoint contains its names, possibly below an
- * outer key, and further tensors. */
-static bool is_of_part(const check_printer *v, const command_request *r, const fsdpck_digests *d)
+ * outer key, and the tensors of the other parts. */
+static bool is_of_part(const check_printer *v, const command_request *r, const fsdpck_info *info,
+                       const fsdpck_digests *d)
 {
     bool seen[MISSING_NOTED] = {false};
     size_t found = 0;
     const uint64_t missing = v->counts[FSDPCK_DIGEST_MISSING];
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     if (r->job.select.part >= 0 || v->counts[FSDPCK_DIGEST_EXTRA] <= missing ||
+        v->counts[FSDPCK_DIGEST_EXTRA] - missing !=
+            info->part_tensors[FSDPCK_PART_OPTIMIZER] + info->part_tensors[FSDPCK_PART_OTHER] ||
         v->counts[FSDPCK_DIGEST_OK] + missing == 0)
         return false;
     fsdpck_digests_get_info(d, &k);
@@ -329,7 +332,7 @@ static int finish_json(const check_printer *v, const command_request *r, const f
     json_end_array(w);
     put_counts(&out, &k);
     put_manifest(&out, r);
-    if (is_of_part(v, r, d)) {
+    if (is_of_part(v, r, info, d)) {
         report_begin_member(&out, REPORT_NEXT);
         json_put_cstr(w, part_next);
         json_end_array(w);
@@ -343,15 +346,15 @@ static int finish_json(const check_printer *v, const command_request *r, const f
     return report_end(&out);
 }
 
-static int finish_text(const check_printer *v, const command_request *r, const fsdpck_digests *d,
-                       uint64_t bad)
+static int finish_text(const check_printer *v, const command_request *r, const fsdpck_info *info,
+                       const fsdpck_digests *d, uint64_t bad)
 {
     char a[40];
     if (bad == 0)
         return 0;
     fprintf(stderr, "%sfsdpck %s:%s mismatch with the list: %s\n", paint(&v->c->err, PAINT_ERROR),
             v->c->command, paint(&v->c->err, PAINT_END), report_count(a, sizeof a, bad, "tensor"));
-    if (is_of_part(v, r, d))
+    if (is_of_part(v, r, info, d))
         fprintf(stderr, "  next:     %s\n", part_next);
     return FSDPCK_FINDING;
 }
@@ -370,7 +373,7 @@ int digest_print_check(const cli *c, const command_request *r, const fsdpck_info
     } else if (c->json) {
         code = finish_json(&v, r, info, d, bad);
     } else {
-        code = finish_text(&v, r, d, bad);
+        code = finish_text(&v, r, info, d, bad);
     }
     for (size_t i = 0; i < v.missing_count; i++)
         free(v.missing[i]);

@@ -379,7 +379,7 @@ fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_erro
     j.shapes = budget_alloc(m->owner, j.nfqns * sizeof *j.shapes, err);
     GOTO_IF(j.shapes == NULL ? FSDPCK_LIMIT : FSDPCK_OK, out);
     dcp_flattened_collect(&b->cat->pool, m->mcore, &b->names->fqns, j.shapes);
-    dcp_find_joined(b, m, j.holds, j.saved_at, j.nfqns, j.joined);
+    GOTO_IF(dcp_find_joined(b, m, j.holds, j.saved_at, j.nfqns, j.joined, err), out);
     st = join_items(&j, err);
 out:
     vec_release(&j.joins);

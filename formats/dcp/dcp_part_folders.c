@@ -47,14 +47,25 @@ uint32_t dcp_part_of(const dcp_part_folders *f, const char *name)
     return DCP_PARTS_MAX;
 }
 
-static bool has_metadata(const probe_input *in, const char *folder_name)
+static bool has_file(const probe_input *in, const char *folder_name, const char *name)
 {
     char path[280];
     path_kind kind;
     if (strlen(folder_name) > 255)
         return false;
-    snprintf(path, sizeof path, "%s/.metadata", folder_name);
+    snprintf(path, sizeof path, "%s/%s", folder_name, name);
     return path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+}
+
+static bool has_metadata(const probe_input *in, const char *folder_name)
+{
+    return has_file(in, folder_name, ".metadata");
+}
+
+/* Whether its hidden file was lost, or not written. A reader then reports it. */
+static bool is_cut(const probe_input *in, const char *folder_name)
+{
+    return has_file(in, folder_name, "__0_0.distcp") && !has_file(in, folder_name, "__0.metadata");
 }
 
 /* "optimizer_1", a folder. */
@@ -83,7 +94,8 @@ static bool is_foreign(const probe_input *in, const dcp_part_folders *f, const c
 static bool has_form(const probe_input *in, const dcp_part_folders *f)
 {
     for (unsigned p = 0; p < f->required; p++)
-        if (!has_metadata(in, f->parts[p].folder))
+        if (!has_metadata(in, f->parts[p].folder) &&
+            !(f->numbered[p] != NULL && is_cut(in, f->parts[p].folder)))
             return false;
     for (size_t i = 0; i < in->entry_count; i++)
         if (is_foreign(in, f, in->entries[i]))

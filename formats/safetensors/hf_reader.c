@@ -75,9 +75,28 @@ static fsdpck_status check_numbered(const open_request *req, const hf_choice *c,
     return open_request_tolerate(req, st, &what) ? FSDPCK_OK : st;
 }
 
+#define INDEX_NBYTES_MAX 512u
+
 static const char next_of_model[] = "to read this model of the run, give its path";
 static const char next_of_extra[] =
     "remove the file if it is a leftover, because a loader may read it; to read it, give its path";
+
+/* Whether a file is of a set with another index than `index`, such as that of a variant. One line for a set: `told` is the
+ * index of the last one. */
+static bool warn_other_set(const open_request *req, const char *index, const char *reading,
+                           const char *entry, char told[INDEX_NBYTES_MAX])
+{
+    char other[INDEX_NBYTES_MAX];
+    if (!shard_name_index(entry, other, sizeof other) || strcmp(other, index) == 0 ||
+        !probe_has_entry(req->probe, other))
+        return false;
+    if (strcmp(other, told) != 0)
+        log_warn(&req->log, FSDPCK_FINDING_WEIGHTS_BESIDE,
+                 "to read the other files, give the path of their index",
+                 "reading '%s'; ignoring the files of '%s' beside it", reading, other);
+    memcpy(told, other, sizeof other);
+    return true;
+}
 
 static void warn_extra(const open_request *req, const hf_choice *c, const char *entry)
 {
@@ -100,6 +119,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
 {
     const probe_input *in = req->probe;
     hf_choice c;
+    char told[INDEX_NBYTES_MAX] = "";
     hf_choice_survey(in, &c);
     *by_suffix = c.alone == NULL && c.families != 1;
     if (c.alone == NULL)
@@ -108,7 +128,8 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
         if (hf_choice_has(&c, in->entries[i])) {
             RETURN_IF(hf_missing_check_slices(req, in->entries[i], err));
             RETURN_IF(st_files_add(s, in->entries[i], err));
-        } else if (shard_name_is_safetensors(in->entries[i])) {
+        } else if (shard_name_is_safetensors(in->entries[i]) &&
+                   !(c.alone != NULL && warn_other_set(req, "", c.alone, in->entries[i], told))) {
             warn_extra(req, &c, in->entries[i]);
         }
     }
@@ -120,9 +141,10 @@ static bool is_among(const char *const *names, size_t count, const char *name)
     return bsearch(&name, names, count, sizeof *names, text_compare) != NULL;
 }
 
-static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st_files *s,
-                                 fsdpck_error *err)
+static fsdpck_status add_indexed(const open_request *req, const char *index, const hf_index *ix,
+                                 st_files *s, fsdpck_error *err)
 {
+    char told[INDEX_NBYTES_MAX] = "";
     const size_t count = strtab_count(&ix->files);
     const char **names = budget_alloc(req->metadata, count * sizeof *names, err);
     if (names == NULL)
@@ -137,7 +159,7 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
     for (size_t i = 0; st == FSDPCK_OK && i < req->probe->entry_count; i++) {
         const char *entry = req->probe->entries[i];
         if (shard_name_is_safetensors(entry) && !is_among(names, count, entry) &&
-            strcmp(entry, HF_SINGLE_FILE) != 0)
+            strcmp(entry, HF_SINGLE_FILE) != 0 && !warn_other_set(req, index, index, entry, told))
             log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next_of_extra, "'%s' is not in the index",
                      entry);
     }
@@ -200,7 +222,8 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         }
         if (extra > 0)
             log_warn(
-                &req->log, FSDPCK_FINDING_IDX_EXTRA, "omit such tensors with --exclude of consolidate or reshard",
+                &req->log, FSDPCK_FINDING_IDX_EXTRA,
+                "omit such tensors with --exclude of consolidate or reshard",
                 "'%s' holds %zu tensor%s that the index does not list; such tensors are also read",
                 st_files_name(s, i), extra, text_plural(extra));
     }
@@ -309,7 +332,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(st_files_open(req, &s, err), out);
     if (index_name != NULL) {
         GOTO_IF(hf_index_read(&req->probe->dir, index_name, req->metadata, &ix, err), out);
-        GOTO_IF(add_indexed(req, &ix, s, err), out);
+        GOTO_IF(add_indexed(req, index_name, &ix, s, err), out);
     } else {
         GOTO_IF(add_without_index(req, s, &cat->origin.by_suffix, err), out);
     }

@@ -428,6 +428,8 @@ fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t 
                 err);
     }
     text_release(&name);
+    if (st == FSDPCK_OK && counts->compared == 0 && counts->renamed > 0)
+        st = lora_count_experts(set, adapter, base, &counts->experts, err);
     return st;
 }
 

@@ -49,7 +49,8 @@ const char *lora_unmatched_target(const lora_set *set, const lora_config *config
 
 /* lora_targets.c: a name of modules_to_save for which the adapter has no tensor; NULL: none. Not one that a tensor of the base
  * model has; base: NULL if it is unknown. */
-const char *lora_unsaved_name(const lora_set *set, const lora_config *config, const catalogue *base);
+const char *lora_unsaved_name(const lora_set *set, const lora_config *config,
+                              const catalogue *base);
 /* lora_targets.c: a module of modules_to_save that has one of the two layers of the heads that transformers has for
  * classification, and lacks the other one, *lacks: "dense"; NULL: none. *nbytes: of its path. */
 const char *lora_half_head(const lora_set *set, const lora_config *config, size_t *nbytes,
@@ -59,9 +60,21 @@ typedef struct lora_base_counts {
     uint64_t compared, missing; /* modules with and without a weight in the base model */
     /* Of the missing ones, those that it may have under other names: fused experts, a tied output projection. */
     uint64_t renamed;
+    /* If none was compared: of the missing ones, those of experts whose layer has experts in the base model too. */
+    uint64_t experts;
     const char *
         first_missing; /* path of a module, of the others if any; borrowed from the set; NULL: none */
 } lora_base_counts;
+
+/* Whether the base model may have all missing modules under other names. */
+static inline bool lora_base_may_fit(const lora_base_counts *n)
+{
+    return n->missing == n->renamed && (n->compared > 0 || n->experts == n->missing);
+}
+
+/* Modules of fused experts whose layer has experts in the base model, under any name. */
+fsdpck_status lora_count_experts(const lora_set *set, uint32_t adapter, const catalogue *base,
+                                 uint64_t *count, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* LORA-SHAPE against the weights of another catalogue, which has the names of the base model. tied: names of weights that it
  * lacks, as its model ties them to others; NULL: unknown. */

@@ -6,12 +6,12 @@
 #include "base/text.h"
 #include "map/dequantize_internal.h"
 #include "state/catalogue_copy.h"
+#include "state/scale_name.h"
 
 /* --- weights and their scales --- */
 
-#define SCALE_OF_FP8 "_scale_inv"
-#define BLOCKS       "_blocks"
-#define SCALES       "_scales"
+#define BLOCKS "_blocks"
+#define SCALES "_scales"
 
 typedef struct quant_names {
     strtab table;
@@ -48,7 +48,7 @@ bool dequantizer_applies(const catalogue *base, const map_input *inputs, size_t 
         const cat_tensor *t = catalogue_tensor(base, inputs[i].tensor);
         if (is_fp8((dtype)t->dtype) || quant_named_kind(&inputs[i]) != NULL ||
             quant_is_packed(&inputs[i], t) ||
-            text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_FP8))
+            text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_BLOCKS))
             return true;
     }
     return false;
@@ -59,7 +59,7 @@ static fsdpck_status fail_kind(const map_input *in, const char *kind, dtype d, f
     return FAIL_WITH(err, UNSUPPORTED, QUANT_KIND,
                      ("'%s' is quantized in a way that fsdpck does not convert", in->name),
                      (tensor, in->name),
-                     (expected, "8-bit floats in blocks (NAME_scale_inv), or MXFP4 "
+                     (expected, "8-bit floats in blocks (NAME" SCALE_OF_BLOCKS "), or MXFP4 "
                                 "(NAME_blocks and NAME_scales)"),
                      (found, "%s quantization, dtype %s", kind, dtype_get(d)->name));
 }
@@ -82,7 +82,7 @@ static bool has_scales(const dequantizer *v, const quant_names *n)
     bool others = false;
     for (uint32_t i = 0; i < strtab_count(&n->table); i++) {
         const char *name = strtab_text(&n->table, i);
-        if (text_ends_with(name, strtab_nbytes(&n->table, i), SCALE_OF_FP8))
+        if (text_ends_with(name, strtab_nbytes(&n->table, i), SCALE_OF_BLOCKS))
             return true;
         others |= strstr(name, "scale") != NULL;
     }
@@ -179,12 +179,12 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
     if (blocks)
         scale = find_input(n, in->name, in->nbytes - strlen(BLOCKS), SCALES, name, err, &st);
     else
-        scale = find_input(n, in->name, in->nbytes, SCALE_OF_FP8, name, err, &st);
+        scale = find_input(n, in->name, in->nbytes, SCALE_OF_BLOCKS, name, err, &st);
     RETURN_IF(st);
     if (scale == QUANT_NONE && blocks)
         return t->ndim == 4 ? fail_lost_scale(in, BLOCKS, SCALES, err) : FSDPCK_OK;
     if (scale == QUANT_NONE)
-        return has_scales(v, n) ? fail_lost_scale(in, "", SCALE_OF_FP8, err)
+        return has_scales(v, n) ? fail_lost_scale(in, "", SCALE_OF_BLOCKS, err)
                                 : fail_kind(in, "unknown", d, err);
     if (!blocks)
         RETURN_IF(check_fp8(v, in, &inputs[scale], err));
@@ -210,11 +210,11 @@ static fsdpck_status check_left(const dequantizer *v, const map_input *inputs, s
     }
     for (size_t i = 0; i < count; i++)
         if (pair_of[i] == QUANT_NONE &&
-            text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_FP8))
+            text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_BLOCKS))
             return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
                              ("'%s' has no tensor of 8-bit floats", inputs[i].name),
                              (tensor, inputs[i].name),
-                             (expected, "a tensor of the same name without '" SCALE_OF_FP8 "'"));
+                             (expected, "a tensor of the same name without '" SCALE_OF_BLOCKS "'"));
     return FSDPCK_OK;
 }
 

@@ -173,7 +173,7 @@ static fsdpck_status check_like(const fsdpck_checkpoint *c, const lora_set *set,
     RETURN_IF(lora_check_base(set, &c->base->cat, adapter, config, &like->cat, NULL, &counts,
                               stop_at_fault, NULL, err));
     lora_likeness_of_base(&near, counts.first_missing, &like->cat);
-    if (counts.missing > counts.renamed || (counts.compared == 0 && counts.missing > 0))
+    if (!lora_base_may_fit(&counts))
         return FAIL_WITH(err, BADINPUT, LORA_SHAPE,
                          ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
                           " modules that the adapter changes",

@@ -65,38 +65,56 @@ static const fsdpck_checkpoint *owner_of(const fsdpck_checkpoint *c)
     return c;
 }
 
-/* Without a readable one, the text is NULL. */
-static model_config config_of(const fsdpck_checkpoint *c)
+static bool same_bytes(const file *a, const file *b)
 {
-    const probe_input *in = &owner_of(c)->probe;
-    model_config config = {0};
-    if (in->is_folder && model_config_read(&in->dir, &config, NULL) != FSDPCK_OK) {
-        model_config_release(&config);
-        config = (model_config){0};
+    uint8_t x[4096], y[sizeof x];
+    bool same = a->nbytes == b->nbytes;
+    for (uint64_t at = 0; same && at < a->nbytes; at += sizeof x) {
+        const uint64_t n = a->nbytes - at < sizeof x ? a->nbytes - at : sizeof x;
+        same = file_read_at(a, at, x, n, NULL) == FSDPCK_OK &&
+               file_read_at(b, at, y, n, NULL) == FSDPCK_OK && memcmp(x, y, n) == 0;
     }
-    return config;
+    return same;
 }
 
-static void warn_of_configs(fsdpck_checkpoint *const *inputs, size_t count, size_t shape)
+/* Whether both folders have the file, and it differs. */
+static bool differs(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b, const char *name)
 {
-    model_config copied = config_of(inputs[shape]);
-    bool same = true;
-    for (size_t i = 0; copied.text != NULL && same && i < count; i++) {
-        model_config other = config_of(inputs[i]);
-        same = other.text == NULL || (other.nbytes == copied.nbytes &&
-                                      memcmp(other.text, copied.text, copied.nbytes) == 0);
-        model_config_release(&other);
-        if (!same)
+    const probe_input *x = &owner_of(a)->probe, *y = &owner_of(b)->probe;
+    file f = FILE_CLOSED, g = FILE_CLOSED;
+    const bool is = x->is_folder && y->is_folder &&
+                    model_file_open(&x->dir, name, CACHE_LINKS, &f, NULL) == FSDPCK_OK &&
+                    model_file_open(&y->dir, name, CACHE_LINKS, &g, NULL) == FSDPCK_OK &&
+                    !same_bytes(&f, &g);
+    file_abandon(&f);
+    file_abandon(&g);
+    return is;
+}
+
+/* The first of `names` that differs from that of input `shape`, whose files are copied. */
+static void warn_of_files(fsdpck_checkpoint *const *inputs, size_t count, size_t shape,
+                          const char *const *names, size_t name_count)
+{
+    for (size_t k = 0; k < name_count; k++)
+        for (size_t i = 0; i < count; i++) {
+            if (!differs(inputs[i], inputs[shape], names[k]))
+                continue;
             log_warn(&inputs[shape]->ctx->log, FSDPCK_FINDING_AVERAGE_CONFIG, "",
-                     "config.json of '%s' differs from that of '%s'", owner_of(inputs[i])->path,
+                     "%s of '%s' differs from that of '%s'", names[k], owner_of(inputs[i])->path,
                      owner_of(inputs[shape])->path);
-    }
-    model_config_release(&copied);
+            return;
+        }
 }
 
 void average_warn_inputs(fsdpck_checkpoint *const *inputs, size_t count, size_t shape)
 {
-    warn_of_configs(inputs, count, shape);
+    static const char *const configs[] = {"config.json"};
+    /* Rows of the embeddings mean tokens. */
+    static const char *const vocabularies[] = {
+        "tokenizer.json", "tokenizer.model",        "vocab.json", "vocab.txt", "merges.txt",
+        "spiece.model",   "sentencepiece.bpe.model"};
+    warn_of_files(inputs, count, shape, configs, sizeof configs / sizeof *configs);
+    warn_of_files(inputs, count, shape, vocabularies, sizeof vocabularies / sizeof *vocabularies);
     const uint64_t adapters = adapters_count_tensors(&inputs[shape]->cat);
     if (count > 1 && adapters > 0)
         average_warn_base(inputs, count, shape);

@@ -167,6 +167,7 @@ struct fsdpck_checkpoint {
     fsdpck_checkpoint *base;
     dequantizer *dequantizer;
     uint64_t dequantized; /* tensors, here or in `base` */
+    bool unquantized;     /* with --dequantize: no weight is quantized, or none was */
     /* With adapters merged; checkpoints of adapters beside, NULL for those inside. */
     merger *merger;
     fsdpck_checkpoint **beside;

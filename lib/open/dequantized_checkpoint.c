@@ -68,6 +68,7 @@ fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint *
 {
     *out = NULL;
     RETURN_IF(checkpoint_load_inner(base, err));
+    base->unquantized = true;
     map_inputs l;
     fsdpck_status st = map_inputs_list(base, &l, err);
     if (st == FSDPCK_OK && dequantizer_applies(&base->cat, l.inputs.items, l.inputs.count)) {

@@ -35,6 +35,7 @@ static fsdpck_status describe(fsdpck_checkpoint *c, fsdpck_error *err)
     c->opaque_calls = base->opaque_calls;
     c->remote_files = base->remote_files;
     c->dequantized = base->dequantized;
+    c->unquantized = base->unquantized;
     c->inner_loaded = true;
     c->path = strdup(base->path);
     c->entered_from = copy(base->entered_from);

@@ -67,7 +67,7 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
             (found, "model type '%s'%s", config->model_type, names.text == NULL ? "" : names.text),
             (next,
              "%sgive --map NAME|FILE; fsdpck maps NAME prints a map, fsdpck-map(5) describes them",
-             config->is_quantized && like->dequantized == 0
+             config->is_quantized && !like->unquantized
                  ? "the folder of --like is quantized: if the source is not, give "
                    "--dequantize; "
                    "otherwise, "

@@ -311,13 +311,26 @@ static bool find_lost(const probe_input *in, const char *entry, char *name, size
     return false;
 }
 
+/* Whether a file is of a set with an index of its own, which none of the files that are read is of: a variant of them. */
+static bool is_of_variant(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
+{
+    char index[NAME_NBYTES_MAX], other[NAME_NBYTES_MAX];
+    bool is = format_index_name(entry, index, sizeof index) && probe_has_entry(&c->probe, index);
+    for (size_t i = 0; is && i < catalogue_file_count(read); i++)
+        is = !format_index_name(catalogue_name(read, catalogue_file(read, i)->path), other,
+                                sizeof other) ||
+             strcmp(index, other) != 0;
+    return is;
+}
+
 static fsdpck_status check_sets(const fsdpck_checkpoint *c, const catalogue *read,
                                 fsdpck_error *err)
 {
     char name[NAME_NBYTES_MAX];
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
-        if (checkpoint_is_weights_name(entry) && !weights_beside_is_read(read, entry) &&
+        if (((checkpoint_is_weights_name(entry) && !weights_beside_is_read(read, entry)) ||
+             is_of_variant(c, read, entry)) &&
             format_index_name(entry, name, sizeof name) &&
             find_lost(&c->probe, entry, name, sizeof name))
             return FAIL_WITH(err, BADINPUT, WEIGHTS_CUT,

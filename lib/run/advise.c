@@ -5,6 +5,7 @@
 #include "open/step_evidence.h"
 #include "run/lost_attributes.h"
 #include "run/run.h"
+#include "state/scale_name.h"
 
 #define NAMES_SHOWN 3u
 
@@ -287,12 +288,55 @@ static void advise_parted(const run *r)
     if (parted->count == 0)
         return;
     put_first_names(parted, "", &names);
-    log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED,
-             "give --dtype without a glob, or with a glob that matches all names of the tensor",
-             "--dtype: %zu name%s of tied tensors no longer share%s a storage: %s", parted->count,
-             text_plural(parted->count), parted->count == 1 ? "s" : "",
-             names.text == NULL ? "" : names.text);
+    log_warn(
+        &r->ctx->log, FSDPCK_FINDING_KEY_TIED,
+        "give --dtype without a glob, or with a glob that matches all names of the tensor",
+        "--dtype: %zu name%s of tied tensors get%s another dtype, so a loader that ties them may "
+        "change the values: %s",
+        parted->count, text_plural(parted->count), parted->count == 1 ? "s" : "",
+        names.text == NULL ? "" : names.text);
     text_release(&names);
+}
+
+static bool has_scale(const catalogue *c, uint32_t tensor)
+{
+    static const char *const ends[] = {SCALE_OF_BLOCKS, SCALE_OF_TENSOR};
+    text_buf name = {.limit_bytes = 65536};
+    bool has = false;
+    for (size_t i = 0; !has && i < sizeof ends / sizeof *ends; i++) {
+        name.nbytes = 0;
+        text_printf(&name, "%s%s", catalogue_name(c, catalogue_tensor(c, tensor)->name), ends[i]);
+        has = text_check(&name, NULL) == FSDPCK_OK &&
+              catalogue_find(c, name.text, name.nbytes) != CAT_NONE;
+    }
+    text_release(&name);
+    return has;
+}
+
+/* A weight in 8-bit floats is the product with its scale: a cast of the numbers alone is another weight. */
+static void advise_scales(const run *r)
+{
+    const catalogue *from = &r->src->cat;
+    const char *first = NULL;
+    uint64_t count = 0;
+    for (size_t i = 0; i < catalogue_tensor_count(&r->to.cat); i++) {
+        const uint32_t at = *VEC_AT(&r->to.from, const uint32_t, i);
+        if (at == CAT_NONE ||
+            !like_output_is_castable((dtype)catalogue_tensor(&r->to.cat, i)->dtype))
+            continue;
+        const dtype_info *d = dtype_get((dtype)catalogue_tensor(from, at)->dtype);
+        if (d->kind != DTYPE_IS_FLOAT || d->itemsize_bytes != 1 || !has_scale(from, at))
+            continue;
+        if (count++ == 0)
+            first = catalogue_name(from, catalogue_tensor(from, at)->name);
+    }
+    if (count > 0)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_QUANT_SCALE,
+                 "give --dequantize, which multiplies by the scales, or --dtype without this glob",
+                 "%" PRIu64
+                 " quantized weight%s cast without the scales, so the values differ from "
+                 "those of the model; the first is '%s'",
+                 count, count == 1 ? " is" : "s are", first);
 }
 
 static void advise_overlaps(const run *r)
@@ -326,6 +370,7 @@ static void advise_untied(const run *r)
 
 void run_advise_tied(const run *r)
 {
+    advise_scales(r);
     advise_parted(r);
     advise_overlaps(r);
     advise_untied(r);
@@ -347,6 +392,20 @@ void run_advise_tied(const run *r)
              r->selected.tied_dropped, r->selected.tied_dropped == 1 ? "" : "s",
              names.text == NULL ? "" : names.text, r->selected.tied_dropped > 3 ? ", ..." : "");
     text_release(&names);
+}
+
+void run_warn_overflow(const run *r)
+{
+    struct exec_stats done;
+    exec_get_stats(r->exec, &done);
+    if (done.cast_overflows > 0)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_CAST_OVERFLOW,
+                 "cast to a dtype with a wider range, such as bf16; fsdpck verify --level numeric "
+                 "names the tensors",
+                 "%" PRIu64 " finite value%s out of range of the new dtype, and %s written as "
+                 "infinity or NaN",
+                 done.cast_overflows, done.cast_overflows == 1 ? " was" : "s were",
+                 done.cast_overflows == 1 ? "was" : "were");
 }
 
 fsdpck_status run_advise_map(const run *r, fsdpck_error *err)

@@ -93,7 +93,7 @@ static fsdpck_status edit_config(sidecars *s, const like_output *l, const catalo
     const config_change change = {.dtype = usual == l->usual ? NULL : dtype_get(usual)->name,
                                   .was = dtype_get(l->usual)->name,
                                   .unquantized = l->config.is_quantized &&
-                                                 (l->base->dequantized > 0 || is_recast(base, to))};
+                                                 (l->base->unquantized || is_recast(base, to))};
     fsdpck_status st = config_edit(l->config.text, l->config.nbytes, &change, &text, err);
     if (st == FSDPCK_OK)
         st = sidecars_add_text(s, CONFIG_NAME, &text, err);

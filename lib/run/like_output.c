@@ -7,6 +7,7 @@
 #include "open/checkpoint.h"
 #include "open/model_embedding.h"
 #include "open/model_type.h"
+#include "state/scale_name.h"
 
 static bool is_index(const char *name)
 {
@@ -169,7 +170,7 @@ bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint3
 }
 
 /* Ends of the names of scales. */
-static const char *const scales[] = {"_scale_inv", "_scale"};
+static const char *const scales[] = {SCALE_OF_BLOCKS, SCALE_OF_TENSOR};
 
 /* An output projection that the model takes from the embedding; a scale of a dequantized tensor; one that the model
  * makes. */
@@ -242,7 +243,7 @@ static bool has_scale_of(const catalogue *c, size_t tensor, const catalogue *bas
 
 const char *like_output_names_advice(const like_output *l, const catalogue *to, const char *usual)
 {
-    if (!l->config.is_quantized || l->base->dequantized > 0)
+    if (!l->config.is_quantized || l->base->unquantized)
         return usual;
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
         if (has_scale_of(to, i, &l->base->cat))

@@ -456,6 +456,7 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
     if (st == FSDPCK_OK)
         st = request_check_space(r, err);
     RETURN_IF(r->opt.dry_run.mode ? group_agree(r->ctx->group, st, err) : write_output(r, st, err));
+    run_warn_overflow(r);
     RETURN_IF(average_distances_share(r->src, r->ctx->group, err));
     if (report == NULL)
         return FSDPCK_OK;

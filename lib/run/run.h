@@ -143,9 +143,11 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After run_select: warns of tensors that lose Python attributes (PT-ATTRS). */
 void run_advise_attributes(const run *r);
-/* Likewise of names that --tied first omits and the output does not record, or that --dtype takes out
- * of a shared storage (KEY-TIED). */
+/* Likewise of names that --tied first omits and the output does not record, or that --dtype makes other tensors of
+ * (KEY-TIED), and of quantized weights that it casts without their scales (QUANT-SCALE). */
 void run_advise_tied(const run *r);
+/* After the output is written: warns of values that a cast lost (CAST-OVERFLOW). */
+void run_warn_overflow(const run *r);
 /* NUM-STEP, where the state of the optimizer shows files of two saves; if it is written: OPTIM-ORDER, where several ranks
  * hold parts of it by name, whose numbers are not known, and STEP-STATE. */
 void run_advise_optimizer(const run *r);

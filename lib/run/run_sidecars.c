@@ -68,7 +68,7 @@ static const char *usual_dtype(const catalogue *c)
 
 fsdpck_status run_edit_config(run *r, fsdpck_error *err)
 {
-    const bool unquantize = r->src->dequantized > 0;
+    const bool unquantize = r->src->unquantized;
     const bool recast = r->opt.select.dtype_count > 0;
     if (r->like.base != NULL || r->src->extract != NULL || (!unquantize && !recast))
         return FSDPCK_OK;

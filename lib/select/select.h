@@ -173,8 +173,7 @@ typedef struct select_result {
     /* With omits_tied_head: source tensors, the omitted one and the embedding. Their elements have not
      * been compared. CAT_NONE: none was omitted. */
     uint32_t omitted_head, head_embedding;
-    /* "b = a": tied in the source, but the target, which can share storages, has them in different
-     * dtypes. */
+    /* "b = a": tied in the source, but the target has them in different dtypes. */
     name_list parted_names;
     /* "b overlaps a": views of one storage in the source, which options separate in a target that can
      * share storages. */

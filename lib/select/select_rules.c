@@ -6,6 +6,7 @@
 #include "base/name_glob.h"
 #include "base/text.h"
 #include "select/select_cast.h"
+#include "state/scale_name.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -375,7 +376,7 @@ static bool is_usual_float(dtype d)
 /* Scales of 8-bit weights are far from 1: fewer exponents make them 0 or infinite, and readers want their dtype. */
 static bool is_scale(const char *name)
 {
-    return text_ends_with(name, strlen(name), "_scale_inv");
+    return text_ends_with(name, strlen(name), SCALE_OF_BLOCKS);
 }
 
 dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_model)

@@ -147,11 +147,12 @@ static bool is_parted(select_state *a, const select_pick *first, const select_pi
            select_dtype_of(a, first) != select_dtype_of(a, tied);
 }
 
-/* A name that another dtype takes out of a storage, where the output could share one. */
+/* A name that --dtype makes another tensor of, in any format: a loader that ties them reads one of both. Flat parameters
+ * have one dtype; with a model to be like, its names have the dtypes of that model. */
 static fsdpck_status record_parted(select_state *a, const select_pick *first,
                                    const select_pick *parted, fsdpck_error *err)
 {
-    if (!a->request->nested || a->request->sharding != NULL)
+    if (a->to->units != NULL || a->request->like_model != NULL)
         return FSDPCK_OK;
     text_buf both = {0};
     put_tie(a, first, parted, &both);
@@ -222,6 +223,13 @@ select_pick *select_tied_primary(const select_state *a, uint32_t pick)
     return p;
 }
 
+/* Then tie_storages has recorded them. */
+static bool share_storage(const select_state *a, const select_pick *x, const select_pick *y)
+{
+    const uint32_t alias = catalogue_tensor(a->from, x->source)->alias;
+    return alias != CAT_NONE && alias == catalogue_tensor(a->from, y->source)->alias;
+}
+
 static fsdpck_status tie_described(select_state *a, fsdpck_error *err)
 {
     const select_request *r = a->request;
@@ -236,7 +244,11 @@ static fsdpck_status tie_described(select_state *a, fsdpck_error *err)
         if (alias == CAT_NONE || alias == head)
             continue;
         select_pick *first = select_tied_primary(a, head), *tied = select_tied_primary(a, alias);
-        if (first == tied || is_parted(a, first, tied))
+        if (first == tied)
+            continue;
+        if (select_dtype_of(a, first) != select_dtype_of(a, tied) && !share_storage(a, first, tied))
+            RETURN_IF(record_parted(a, first, tied, err));
+        if (is_parted(a, first, tied))
             continue;
         tied->tied_to = (uint32_t)(first - (select_pick *)a->picks.items);
         RETURN_IF(select_record_tie(a, first, tied, err));

@@ -75,7 +75,7 @@ static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
                            const lora_base_counts *counts)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    const bool renamed = counts->missing == counts->renamed && counts->compared > 0;
+    const bool renamed = lora_base_may_fit(counts);
     lora_likeness near;
     if (counts->missing == 0)
         return;
