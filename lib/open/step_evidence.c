@@ -248,18 +248,47 @@ bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
-static void warn_mixed(fsdpck_checkpoint *c)
+/* ---- DeepSpeed ---- */
+
+/* Not of a converted folder whose trainer has a key of this name only. */
+static bool steps_of_zero_differ(const deepspeed_steps *s)
+{
+    return s->optimizer >= 0 && s->skipped >= 0 && s->skipped <= s->global &&
+           s->global - s->skipped != s->optimizer;
+}
+
+bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    deepspeed_steps s;
+    while (c->base != NULL)
+        c = c->base;
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (c->remote_files != NULL || c->ctx->group != NULL)
+        return false;
+    checkpoint_deepspeed_steps(c, &s);
+    if (!steps_of_zero_differ(&s))
+        return false;
+    FAIL_WITH(what, BADINPUT, ZERO_STEP, ("the optimizer is at another step than the training"),
+              (path, c->path),
+              (expected, "step %" PRId64 ", of global_steps %" PRId64 " and skipped_steps %" PRId64,
+               s.global - s.skipped, s.global, s.skipped),
+              (found, "step %" PRId64 " in the optimizer's state", s.optimizer),
+              (next, "check that model states and optimizer states are from one save"));
+    return true;
+}
+
+static void warn_mixed(fsdpck_checkpoint *c, bool reads_values)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (step_evidence_is_mixed(c, &what))
+    if ((reads_values && step_evidence_is_mixed(c, &what)) || step_evidence_of_zero(c, &what))
         log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s (%s; %s)", what.path,
                  what.message, what.expected, what.found);
 }
 
-void step_evidence_warn_mixed(fsdpck_checkpoint *c)
+void step_evidence_warn_mixed(fsdpck_checkpoint *c, bool reads_values)
 {
     for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
-        warn_mixed(c->inputs[i]);
+        warn_mixed(c->inputs[i], reads_values);
     if (c->average == NULL)
-        warn_mixed(c);
+        warn_mixed(c, reads_values);
 }

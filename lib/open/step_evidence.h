@@ -14,7 +14,10 @@ void step_evidence_warn(fsdpck_checkpoint *c);
  * *what: NUM-STEP. Reads at most STEP_READS_MAX of them. False if other hosts have files. */
 enum { STEP_READS_MAX = 4096 };
 bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what);
-/* That as a warning, of each input of an average. */
-void step_evidence_warn_mixed(fsdpck_checkpoint *c);
+/* Whether the optimizer files of DeepSpeed, which have the weights too, are of another step than its model states.
+ * *what: ZERO-STEP. False if other hosts have files. */
+bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what);
+/* These as warnings, of each input of an average. reads_values: else without NUM-STEP, which reads many files. */
+void step_evidence_warn_mixed(fsdpck_checkpoint *c, bool reads_values);
 
 #endif
