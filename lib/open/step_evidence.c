@@ -1,6 +1,7 @@
 #include "open/step_evidence.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@ typedef struct step_evidence {
     found_step training, scheduler;
     found_step lowest, highest; /* of the files of the optimizer, and of its part */
     bool skips; /* a scaler of gradients: the optimizer skips steps, the training counts them */
+    found_step zero; /* of the training, as DeepSpeed counts it */
+    double epoch;    /* of the training; -1: unknown */
 } step_evidence;
 
 static void put(found_step *to, int64_t step, const char *from)
@@ -56,6 +59,7 @@ static void add_file(step_evidence *e, const found_state_file *f)
     if (f->kind == FSDPCK_STATE_PROGRESS && f->step >= 0) {
         e->rule = RULE_EQUAL;
         put(&e->training, f->step, TRAINER_STATE_JSON);
+        e->epoch = f->epoch;
     } else if (f->kind == FSDPCK_STATE_OPTIMIZER) {
         add_optimizer(e, f->step, from);
     } else if (f->kind == FSDPCK_STATE_SCHEDULER && strcmp(f->name, "scheduler.pt") == 0) {
@@ -114,12 +118,64 @@ static void add_lightning(step_evidence *e, fsdpck_checkpoint *c)
     put(&e->training, step, LIGHTNING_STATE);
 }
 
+/* ---- DeepSpeed ---- */
+
+static bool is_zero(const fsdpck_checkpoint *c)
+{
+    while (c->base != NULL)
+        c = c->base;
+    return c->format->id == FSDPCK_FORMAT_DEEPSPEED;
+}
+
+static int64_t zero_setting(fsdpck_checkpoint *c, const char *name)
+{
+    int64_t number;
+    const value v = object_named(c, name);
+    return value_kind_of(v) == VALUE_INT && value_as_i64(&c->cat.pool, v, &number) ? number : -1;
+}
+
+/* Whether each batch is a step. */
+static bool accumulates_none(fsdpck_checkpoint *c)
+{
+    const int64_t batches = zero_setting(c, "ds_config.gradient_accumulation_steps");
+    return batches == 1 || (batches < 0 && zero_setting(c, "ds_config.train_batch_size") < 0 &&
+                            zero_setting(c, "ds_config.train_micro_batch_size_per_gpu") > 0);
+}
+
+/* Steps that may differ. With older releases of transformers and accelerate, only one of both begins a new step at the
+ * end of an epoch, or where a run resumes: once for each epoch. */
+static double zero_slack(fsdpck_checkpoint *c, const step_evidence *e)
+{
+    return accumulates_none(c) ? 0 : e->epoch < 0 ? INFINITY : 2 * (e->epoch + 1);
+}
+
+/* Some trainers of trl make the same number of steps for each one that they count. */
+static void add_zero(step_evidence *e, fsdpck_checkpoint *c)
+{
+    deepspeed_steps s;
+    trainer_progress around;
+    int64_t ignored;
+    if (e->rule == RULE_NONE && trainer_state_read_around(c, &around, &ignored)) {
+        e->rule = RULE_EQUAL;
+        e->epoch = around.epoch;
+        put(&e->training, around.step, TRAINER_STATE_JSON);
+    }
+    if (e->rule != RULE_EQUAL)
+        return;
+    checkpoint_deepspeed_steps(c, &s);
+    const bool is_multiple =
+        e->training.step > 0 && s.global > 0 && s.global % e->training.step == 0;
+    if (s.global >= 0 && !is_multiple &&
+        fabs((double)s.global - (double)e->training.step) > zero_slack(c, e))
+        put(&e->zero, s.global, "DeepSpeed's model states");
+}
+
 /* ---- comparison ---- */
 
 /* Of the optimizer in the folder with the record. Megatron and DeepSpeed count otherwise. */
 static bool has_own_optimizer(const fsdpck_checkpoint *c, const step_evidence *e)
 {
-    return !c->cat.origin.is_megatron && c->format->id != FSDPCK_FORMAT_DEEPSPEED &&
+    return !c->cat.origin.is_megatron && !is_zero(c) &&
            (e->rule == RULE_LIMIT || probe_has_entry(&c->probe, TRAINER_STATE_JSON));
 }
 
@@ -128,12 +184,16 @@ static void collect(step_evidence *e, fsdpck_checkpoint *c)
     *e = (step_evidence){.training = {.step = -1},
                          .scheduler = {.step = -1},
                          .lowest = {.step = -1},
-                         .highest = {.step = -1}};
+                         .highest = {.step = -1},
+                         .zero = {.step = -1},
+                         .epoch = -1};
     add_files(e, c);
     if (e->rule == RULE_NONE)
         add_lightning(e, c);
     if (e->rule != RULE_NONE && has_own_optimizer(c, e))
         add_optimizer(e, checkpoint_optimizer_step(c), "the optimizer's part");
+    if (is_zero(c))
+        add_zero(e, c);
 }
 
 static const found_step *odd_optimizer(const step_evidence *e)
@@ -164,7 +224,7 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what)
     collect(&e, c);
     if (e.rule == RULE_NONE)
         return false;
-    const found_step *odd = odd_optimizer(&e);
+    const found_step *odd = e.zero.step >= 0 ? &e.zero : odd_optimizer(&e);
     odd = odd != NULL ? odd : odd_scheduler(&e);
     if (odd == NULL)
         return false;
@@ -176,12 +236,17 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
+static void put_warning(const fsdpck_checkpoint *c, const fsdpck_error *what)
+{
+    log_warn(&c->ctx->log, what->finding, what->next, "'%s': %s (%s; %s)", what->path,
+             what->message, what->expected, what->found);
+}
+
 void step_evidence_warn(fsdpck_checkpoint *c)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (step_evidence_differs(c, &what))
-        log_warn(&c->ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
-                 what.expected, what.found);
+    if (!is_zero(c) && step_evidence_differs(c, &what))
+        put_warning(c, &what);
 }
 
 /* ---- files of two saves ---- */
@@ -248,8 +313,6 @@ bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
-/* ---- DeepSpeed ---- */
-
 /* Not of a converted folder whose trainer has a key of this name only. */
 static bool steps_of_zero_differ(const deepspeed_steps *s)
 {
@@ -280,9 +343,12 @@ bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what)
 static void warn_mixed(fsdpck_checkpoint *c, bool reads_values)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if ((reads_values && step_evidence_is_mixed(c, &what)) || step_evidence_of_zero(c, &what))
-        log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s (%s; %s)", what.path,
-                 what.message, what.expected, what.found);
+    if (reads_values && step_evidence_is_mixed(c, &what))
+        put_warning(c, &what);
+    if (step_evidence_of_zero(c, &what))
+        put_warning(c, &what);
+    if (is_zero(c) && step_evidence_differs(c, &what))
+        put_warning(c, &what);
 }
 
 void step_evidence_warn_mixed(fsdpck_checkpoint *c, bool reads_values)
