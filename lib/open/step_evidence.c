@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/copied_file.h"
 #include "open/state_files.h"
 #include "open/step_numbers.h"
 #include "state/step_files.h"
@@ -289,28 +290,75 @@ static bool files_differ(const fsdpck_checkpoint *c)
     return differ;
 }
 
-bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
+/* Of files that differ. */
+static bool judge_files(fsdpck_checkpoint *c, step_files *f)
 {
-    step_files f;
     uint64_t count = 0;
-    while (c->base != NULL)
-        c = c->base;
     if (c->remote_files != NULL ||
         (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS) ||
         !files_differ(c))
         return false;
-    const catalogue *cat = &c->cat;
-    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++)
-        count += step_files_is_step(cat, i);
+    for (uint64_t i = 0; i < catalogue_tensor_count(&c->cat); i++)
+        count += step_files_is_step(&c->cat, i);
     step_sample s = {.c = c, .every = count / STEP_READS_MAX + 1};
-    if (count == 0 || step_files_judge(cat, read_step, &s, &c->metadata, &f, NULL) != FSDPCK_OK ||
-        f.steps < 2 || !f.is_mixture)
+    return count > 0 &&
+           step_files_judge(&c->cat, read_step, &s, &c->metadata, f, NULL) == FSDPCK_OK &&
+           f->steps > 1;
+}
+
+bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    step_files f;
+    while (c->base != NULL)
+        c = c->base;
+    if (!judge_files(c, &f) || !f.is_mixture)
         return false;
+    const catalogue *cat = &c->cat;
     step_files_describe(cat, &f, what);
     const uint64_t chunk = catalogue_tensor(cat, f.odd.first)->first_chunk;
     const uint32_t path = catalogue_file(cat, catalogue_chunk(cat, chunk)->file)->path;
     error_path_in(what, c->path, catalogue_name(cat, path));
     return true;
+}
+
+static char *find_original(const fsdpck_checkpoint *c, uint32_t number)
+{
+    const char *name = catalogue_name(&c->cat, catalogue_file(&c->cat, number)->path);
+    char *path = folder_path_join(c->path, name);
+    char *original = path == NULL ? NULL : copied_file_find(path);
+    free(path);
+    return original;
+}
+
+/* Its shards of parameters that made steps since then would have other values. Not where the file with these steps is a
+ * copy too: the training may have made none. */
+static bool is_copied(const fsdpck_checkpoint *c, const step_group *g, fsdpck_error *what)
+{
+    const uint64_t chunk = catalogue_tensor(&c->cat, g->first)->first_chunk;
+    char *of_steps = NULL, *original = g->beside == CAT_NONE ? NULL : find_original(c, g->beside);
+    if (original != NULL)
+        of_steps = find_original(c, catalogue_chunk(&c->cat, chunk)->file);
+    const bool is = original != NULL && of_steps == NULL;
+    if (is) {
+        FAIL_WITH(what, BADINPUT, NUM_STEP,
+                  ("file is a copy of that of another step, and parameters are at different steps"),
+                  (expected, "a content of its own"), (found, "the same bytes as '%s'", original),
+                  (next, "take all files from one save"));
+        error_path_in(what, c->path,
+                      catalogue_name(&c->cat, catalogue_file(&c->cat, g->beside)->path));
+    }
+    free(original);
+    free(of_steps);
+    return is;
+}
+
+bool step_evidence_is_copied(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    step_files f;
+    while (c->base != NULL)
+        c = c->base;
+    return c->ctx->group == NULL && judge_files(c, &f) && !f.is_mixture &&
+           (is_copied(c, &f.most, what) || is_copied(c, &f.odd, what));
 }
 
 /* Not of a converted folder whose trainer has a key of this name only. */
@@ -343,7 +391,7 @@ bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what)
 static void warn_mixed(fsdpck_checkpoint *c, bool reads_values)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (reads_values && step_evidence_is_mixed(c, &what))
+    if (reads_values && (step_evidence_is_mixed(c, &what) || step_evidence_is_copied(c, &what)))
         put_warning(c, &what);
     if (step_evidence_of_zero(c, &what))
         put_warning(c, &what);

@@ -14,6 +14,8 @@ void step_evidence_warn(fsdpck_checkpoint *c);
  * *what: NUM-STEP. Reads at most STEP_READS_MAX of them. False if other hosts have files. */
 enum { STEP_READS_MAX = 4096 };
 bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what);
+/* Where these do not: whether one of the files is a copy of that of another step of the run. *what: NUM-STEP. */
+bool step_evidence_is_copied(fsdpck_checkpoint *c, fsdpck_error *what);
 /* Whether the optimizer files of DeepSpeed are of another step than its model states. *what: ZERO-STEP.
  * False if other hosts have files. */
 bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what);

@@ -14,13 +14,15 @@
 typedef struct step_group {
     double step;
     uint64_t tensors, first; /* first: the tensor */
+    uint32_t beside;         /* a file of another step that has shards of these; CAT_NONE: none */
 } step_group;
 
 typedef struct step_files {
-    uint64_t files;       /* that have steps */
-    size_t steps;         /* different ones; with less than 2, the following is unset */
-    bool is_mixture;      /* of files of two saves */
-    step_group most, odd; /* of the most parameters, and another */
+    uint64_t files;  /* that have steps */
+    size_t steps;    /* different ones; with less than 2, the following is unset */
+    bool is_mixture; /* of files of two saves */
+    step_group most,
+        odd; /* of the most parameters, and another. beside: if each file has one step */
 } step_files;
 
 /* Whether the tensor is the step of a parameter, by its name, dtype and size. */

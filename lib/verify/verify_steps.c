@@ -51,6 +51,8 @@ void verify_steps(fsdpck_verify *v)
     if ((v->level == CHECK_COVERAGE || v->level == CHECK_CHECKSUM) &&
         step_evidence_is_mixed(c, &what))
         findings_report_as(&v->found, FINDING_WARNING, &what);
+    if (step_evidence_is_copied(c, &what))
+        findings_report_as(&v->found, FINDING_WARNING, &what);
     if (step_evidence_of_zero(c, &what))
         findings_report(&v->found, &what);
 }
