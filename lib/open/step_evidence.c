@@ -237,6 +237,44 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
+static int64_t scheduler_step(fsdpck_checkpoint *c)
+{
+    static const char key[] = ".last_epoch";
+    int64_t step;
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++) {
+        const uint32_t name = catalogue_object(&c->cat, i)->name;
+        const char *text = catalogue_name(&c->cat, name);
+        const value v =
+            text_ends_with(text, strlen(text), key) ? object_named(c, text) : VALUE_OF_NONE;
+        if (value_kind_of(v) == VALUE_INT && value_as_i64(&c->cat.pool, v, &step))
+            return step;
+    }
+    return -1;
+}
+
+bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    int64_t recorded, named;
+    const char *key;
+    bool of_trainer;
+    while (c->base != NULL)
+        c = c->base;
+    if (c->remote_files != NULL || c->ctx->group != NULL ||
+        !checkpoint_step_of_name(c, &recorded, &named, &key, &of_trainer) || of_trainer ||
+        recorded != named || scheduler_step(c) != named)
+        return false;
+    const int64_t step = checkpoint_optimizer_step(c);
+    if (step < 0 || step == named)
+        return false;
+    FAIL_WITH(what, BADINPUT, STEP_STATE,
+              ("the optimizer's part and '%s' record different steps", key), (path, c->path),
+              (expected, "step %" PRId64 ", of '%s', of last_epoch and of the name", named, key),
+              (found, "step %" PRId64 " in the optimizer's part", step),
+              (next, "compare with the settings of the run: where gradients are accumulated, the "
+                     "optimizer makes fewer steps"));
+    return true;
+}
+
 static void put_warning(const fsdpck_checkpoint *c, const fsdpck_error *what)
 {
     log_warn(&c->ctx->log, what->finding, what->next, "'%s': %s (%s; %s)", what->path,
@@ -290,13 +328,17 @@ static bool files_differ(const fsdpck_checkpoint *c)
     return differ;
 }
 
+static bool is_in_files(const fsdpck_checkpoint *c)
+{
+    return c->remote_files == NULL &&
+           (c->format->id == FSDPCK_FORMAT_DCP || c->format->id == FSDPCK_FORMAT_DCP_SAFETENSORS);
+}
+
 /* Of files that differ. */
 static bool judge_files(fsdpck_checkpoint *c, step_files *f)
 {
     uint64_t count = 0;
-    if (c->remote_files != NULL ||
-        (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS) ||
-        !files_differ(c))
+    if (!is_in_files(c) || !files_differ(c))
         return false;
     for (uint64_t i = 0; i < catalogue_tensor_count(&c->cat); i++)
         count += step_files_is_step(&c->cat, i);
@@ -321,35 +363,19 @@ bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
-static char *find_original(const fsdpck_checkpoint *c, uint32_t number)
+/* Whether the training, or the name of the folder, has another step than the first one of the optimizer. */
+static bool has_other_step(fsdpck_checkpoint *c)
 {
-    const char *name = catalogue_name(&c->cat, catalogue_file(&c->cat, number)->path);
-    char *path = folder_path_join(c->path, name);
-    char *original = path == NULL ? NULL : copied_file_find(path);
-    free(path);
-    return original;
-}
-
-/* Its shards of parameters that made steps since then would have other values. Not where the file with these steps is a
- * copy too: the training may have made none. */
-static bool is_copied(const fsdpck_checkpoint *c, const step_group *g, fsdpck_error *what)
-{
-    const uint64_t chunk = catalogue_tensor(&c->cat, g->first)->first_chunk;
-    char *of_steps = NULL, *original = g->beside == CAT_NONE ? NULL : find_original(c, g->beside);
-    if (original != NULL)
-        of_steps = find_original(c, catalogue_chunk(&c->cat, chunk)->file);
-    const bool is = original != NULL && of_steps == NULL;
-    if (is) {
-        FAIL_WITH(what, BADINPUT, NUM_STEP,
-                  ("file is a copy of that of another step, and parameters are at different steps"),
-                  (expected, "a content of its own"), (found, "the same bytes as '%s'", original),
-                  (next, "take all files from one save"));
-        error_path_in(what, c->path,
-                      catalogue_name(&c->cat, catalogue_file(&c->cat, g->beside)->path));
-    }
-    free(original);
-    free(of_steps);
-    return is;
+    int64_t recorded, named = c->cat.origin.step, step = -1;
+    const char *recorded_in;
+    bool of_trainer;
+    for (uint64_t i = 0; step < 0 && i < catalogue_tensor_count(&c->cat); i++)
+        if (step_files_is_step(&c->cat, i))
+            step = step_number_of(c, i);
+    if (step < 0 || (named >= 0 && named != step))
+        return step >= 0;
+    return checkpoint_step_of_name(c, &recorded, &named, &recorded_in, &of_trainer) &&
+           (recorded != step || named != step);
 }
 
 bool step_evidence_is_copied(fsdpck_checkpoint *c, fsdpck_error *what)
@@ -357,8 +383,9 @@ bool step_evidence_is_copied(fsdpck_checkpoint *c, fsdpck_error *what)
     step_files f;
     while (c->base != NULL)
         c = c->base;
-    return c->ctx->group == NULL && judge_files(c, &f) && !f.is_mixture &&
-           (is_copied(c, &f.most, what) || is_copied(c, &f.odd, what));
+    if (c->ctx->group != NULL || !is_in_files(c) || (!has_other_step(c) && !files_differ(c)))
+        return false;
+    return !(judge_files(c, &f) && f.is_mixture) && copied_file_is_mixed(c, what);
 }
 
 /* Not of a converted folder whose trainer has a key of this name only. */

@@ -7,7 +7,10 @@
 /* Whether they are of two saves: no run of the trainer writes them together. *what: STEP-STATE. Reads the steps of the
  * optimizer's parameters, not other tensors. False if other hosts have files. */
 bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what);
-/* That as a warning, not of DeepSpeed. */
+/* Whether a checkpoint of any trainer records one step, also in the name of its folder and in the scheduler, and the
+ * optimizer another one: no proof, as trainers count in several ways. *what: STEP-STATE. */
+bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what);
+/* step_evidence_differs as a warning, not of DeepSpeed. */
 void step_evidence_warn(fsdpck_checkpoint *c);
 
 /* Whether the steps of the optimizer's parameters show that files of DCP are of two saves: so are then those of the model.

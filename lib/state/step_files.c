@@ -72,32 +72,40 @@ static void count_step(step_counts *s, uint64_t tensor, double step)
 
 /* ---- files of two saves ---- */
 
-/* A file of another step with other state of the same parameter: its shards are in files of several ranks. A stage of a
- * pipeline, or an expert, is in the files of its own ranks only. CAT_NONE: none. */
-static uint32_t file_of_other_step(const step_counts *s, uint64_t tensor, size_t step)
+uint32_t step_files_state(const catalogue *cat, uint64_t tensor, size_t index)
 {
     static const char *const keys[] = {"exp_avg", "momentum_buffer", "square_avg", "exp_inf",
                                        "sum"};
-    const catalogue *cat = s->cat;
     const uint32_t id = catalogue_tensor(cat, tensor)->name;
+    uint32_t state = CAT_NONE;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         text_buf name = {0};
         text_printf(&name, "%.*s.%s", (int)(catalogue_name_nbytes(cat, id) - SUFFIX_BYTES),
                     catalogue_name(cat, id), keys[i]);
-        const uint32_t state = text_check(&name, NULL) == FSDPCK_OK
-                                   ? catalogue_find(cat, name.text, name.nbytes)
-                                   : CAT_NONE;
+        state = text_check(&name, NULL) == FSDPCK_OK ? catalogue_find(cat, name.text, name.nbytes)
+                                                     : CAT_NONE;
         text_release(&name);
-        if (state == CAT_NONE)
-            continue;
+        if (state != CAT_NONE && index-- == 0)
+            return state;
+    }
+    return CAT_NONE;
+}
+
+/* Whether other state of the same parameter is in a file of another step: its shards are in files of several ranks.
+ * A stage of a pipeline, or an expert, is in the files of its own ranks only. */
+static bool is_sharded_over_steps(const step_counts *s, uint64_t tensor, size_t step)
+{
+    const catalogue *cat = s->cat;
+    uint32_t state;
+    for (size_t i = 0; (state = step_files_state(cat, tensor, i)) != CAT_NONE; i++) {
         const cat_tensor *t = catalogue_tensor(cat, state);
         for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
             const uint32_t file = catalogue_chunk(cat, k)->file;
             if (file < catalogue_file_count(cat) && (s->files[file] & ~(1u << step)) != 0)
-                return file;
+                return true;
         }
     }
-    return CAT_NONE;
+    return false;
 }
 
 /* The last part of the parameter's name, such as "weight"; "" if it is a number. */
@@ -141,7 +149,7 @@ static fsdpck_status count_mixed(step_counts *s, strtab *names, vec *kinds)
             continue;
         const char *kind = kind_of(s->cat, i, &nbytes);
         const uint32_t steps = *VEC_AT(kinds, uint32_t, strtab_find(names, kind, nbytes));
-        if ((steps & ~(1u << at)) != 0 && file_of_other_step(s, i, at) != CAT_NONE)
+        if ((steps & ~(1u << at)) != 0 && is_sharded_over_steps(s, i, at))
             s->list[at].mixed++;
     }
     return FSDPCK_OK;
@@ -165,22 +173,6 @@ static bool is_mixture(step_counts *s, budget *memory)
 
 /* ---- the result ---- */
 
-static uint32_t find_beside(const step_counts *s, size_t step)
-{
-    uint32_t file = CAT_NONE;
-    for (uint64_t i = 0; s->is_by_file && file == CAT_NONE && i < catalogue_tensor_count(s->cat);
-         i++)
-        if (s->at[i] == step)
-            file = file_of_other_step(s, i, step);
-    return file;
-}
-
-static step_group group_of(const step_counts *s, size_t step)
-{
-    const step_count *n = &s->list[step];
-    return (step_group){n->step, n->tensors, n->first, find_beside(s, step)};
-}
-
 static void put_result(step_counts *s, budget *memory, step_files *out)
 {
     size_t most = 0;
@@ -192,8 +184,8 @@ static void put_result(step_counts *s, budget *memory, step_files *out)
     if (s->n < 2)
         return;
     out->is_mixture = is_mixture(s, memory);
-    out->most = group_of(s, most);
-    out->odd = group_of(s, odd);
+    out->most = (step_group){s->list[most].step, s->list[most].tensors, s->list[most].first};
+    out->odd = (step_group){s->list[odd].step, s->list[odd].tensors, s->list[odd].first};
 }
 
 fsdpck_status step_files_judge(const catalogue *cat, step_of_fn get, void *ctx, budget *memory,

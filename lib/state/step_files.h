@@ -14,19 +14,19 @@
 typedef struct step_group {
     double step;
     uint64_t tensors, first; /* first: the tensor */
-    uint32_t beside;         /* a file of another step that has shards of these; CAT_NONE: none */
 } step_group;
 
 typedef struct step_files {
-    uint64_t files;  /* that have steps */
-    size_t steps;    /* different ones; with less than 2, the following is unset */
-    bool is_mixture; /* of files of two saves */
-    step_group most,
-        odd; /* of the most parameters, and another. beside: if each file has one step */
+    uint64_t files;       /* that have steps */
+    size_t steps;         /* different ones; with less than 2, the following is unset */
+    bool is_mixture;      /* of files of two saves */
+    step_group most, odd; /* of the most parameters, and another */
 } step_files;
 
 /* Whether the tensor is the step of a parameter, by its name, dtype and size. */
 bool step_files_is_step(const catalogue *cat, uint64_t tensor);
+/* Other state of the same parameter, such as "exp_avg", by number; CAT_NONE: no more. */
+uint32_t step_files_state(const catalogue *cat, uint64_t tensor, size_t index);
 /* The step in such a tensor; false: unknown. */
 typedef bool (*step_of_fn)(void *ctx, uint64_t tensor, double *step);
 fsdpck_status step_files_judge(const catalogue *cat, step_of_fn get, void *ctx, budget *memory,

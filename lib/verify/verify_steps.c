@@ -31,6 +31,8 @@ static void check_state(fsdpck_verify *v)
     fsdpck_error what = FSDPCK_ERROR_INIT;
     if (step_evidence_differs(v->src, &what))
         findings_report(&v->found, &what);
+    else if (step_evidence_is_doubtful(v->src, &what))
+        findings_report_as(&v->found, FINDING_NOTE, &what);
     if (state_pair_is_lost(v->src, &what))
         findings_report(&v->found, &what);
     for (size_t i = 0; state_kind_differs(v->src, &i, &what) != NULL;)
