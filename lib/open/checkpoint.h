@@ -122,6 +122,7 @@ typedef struct found_state_file {
     fsdpck_state_kind kind;
     uint64_t tensors, tensor_nbytes;
     int64_t step;
+    double epoch; /* of TRAINER_STATE_JSON; -1: unknown */
 } found_state_file;
 
 struct fsdpck_checkpoint {

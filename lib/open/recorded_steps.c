@@ -133,37 +133,45 @@ void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
         steps->optimizer = checkpoint_optimizer_step(c);
 }
 
-/* The member global_step of the root object. */
-static int64_t global_step_of(const char *text, size_t nbytes)
+/* Members of the root object. */
+static void read_progress(const char *text, size_t nbytes, trainer_progress *p)
 {
     json_reader r;
     json_token t;
-    int64_t step = -1;
+    *p = (trainer_progress){-1, -1};
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
     fsdpck_status st = json_next(&r, &t, NULL);
-    while (st == FSDPCK_OK && step < 0 && (st = json_next(&r, &t, NULL)) == FSDPCK_OK &&
-           t.kind == JSON_KEY) {
-        const bool is_step = json_is(&t, "global_step");
+    while (st == FSDPCK_OK && (p->step < 0 || p->epoch < 0) &&
+           (st = json_next(&r, &t, NULL)) == FSDPCK_OK && t.kind == JSON_KEY) {
+        const bool is_step = json_is(&t, "global_step"), is_epoch = json_is(&t, "epoch");
         st = json_next(&r, &t, NULL);
         if (st == FSDPCK_OK && is_step && t.is_u64 && t.u64 < INT64_MAX)
-            step = (int64_t)t.u64;
+            p->step = (int64_t)t.u64;
+        else if (st == FSDPCK_OK && is_epoch && t.kind == JSON_NUMBER)
+            p->epoch = strtod(t.text, NULL);
         else if (st == FSDPCK_OK)
             st = json_skip(&r, &t, NULL);
     }
     json_reader_release(&r);
-    return step;
 }
 
-/* Of its trainer_state.json. */
-static int64_t step_in_folder(const probe_input *in)
+bool trainer_state_read_progress(const probe_input *in, trainer_progress *p)
 {
     char *text = NULL;
     size_t nbytes;
+    *p = (trainer_progress){-1, -1};
     if (trainer_state_read_json(in, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
-        return -1;
-    const int64_t step = global_step_of(text, nbytes);
+        return false;
+    read_progress(text, nbytes, p);
     free(text);
-    return step;
+    return true;
+}
+
+/* -1: unknown */
+static int64_t step_in_folder(const probe_input *in)
+{
+    trainer_progress p;
+    return trainer_state_read_progress(in, &p) ? p.step : -1;
 }
 
 /* Beside the only file of the weights too, if the folder was given. -1: none. */
@@ -242,20 +250,40 @@ static int64_t step_of_state(fsdpck_checkpoint *c, const char **key)
     return -1;
 }
 
-/* "checkpoint-5" with trainer_state.json, around "global_step5" of DeepSpeed. */
-static bool step_around(const fsdpck_checkpoint *c, int64_t *recorded, int64_t *named)
+/* To be freed; NULL: none. */
+static char *path_around(const fsdpck_checkpoint *c)
+{
+    const char *path = c->entered_from != NULL ? c->entered_from : c->probe.path;
+    size_t nbytes = strlen(path);
+    if (c->entered_from == NULL && c->format->id != FSDPCK_FORMAT_DEEPSPEED)
+        return NULL;
+    while (nbytes > 0 && path[nbytes - 1] == '/')
+        nbytes--;
+    while (c->entered_from == NULL && nbytes > 0 && path[nbytes - 1] != '/')
+        nbytes--;
+    while (nbytes > 0 && path[nbytes - 1] == '/')
+        nbytes--;
+    return nbytes == 0 ? NULL : strndup(path, nbytes);
+}
+
+bool trainer_state_read_around(const fsdpck_checkpoint *c, trainer_progress *p, int64_t *named)
 {
     probe_input around;
     step_name s;
-    const char *name = c->entered_from == NULL ? "" : text_file_name(c->entered_from);
+    char *path = path_around(c);
+    const char *name = path == NULL ? "" : text_file_name(path);
     step_name_read(name, strlen(name), &s);
-    if (strncmp(name, "checkpoint-", 11) != 0 || s.kind != STEP_CHECKPOINT || s.is_too_large ||
-        s.step > INT64_MAX || probe_gather(c->entered_from, &around, NULL) != FSDPCK_OK)
+    const bool is_step = strncmp(name, "checkpoint-", 11) == 0 && s.kind == STEP_CHECKPOINT &&
+                         !s.is_too_large && s.step <= INT64_MAX &&
+                         probe_gather(path, &around, NULL) == FSDPCK_OK;
+    free(path);
+    if (!is_step)
         return false;
     *named = (int64_t)s.step;
-    *recorded = probe_has_entry(&around, TRAINER_STATE_JSON) ? step_in_folder(&around) : -1;
+    const bool is_read = probe_has_entry(&around, TRAINER_STATE_JSON) &&
+                         trainer_state_read_progress(&around, p) && p->step >= 0;
     probe_release(&around);
-    return *recorded >= 0;
+    return is_read;
 }
 
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
@@ -266,8 +294,11 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
     while (c->base != NULL)
         c = c->base;
     *recorded_in = TRAINER_STATE_JSON;
-    *of_trainer = step_around(c, recorded, named);
-    if (*of_trainer)
+    trainer_progress around = {-1, -1};
+    const bool is_inside = trainer_state_read_around(c, &around, named);
+    *of_trainer = is_inside;
+    *recorded = around.step;
+    if (is_inside && *recorded != *named)
         return true;
     folder_name(c, name, sizeof name);
     step_name_read(name, strlen(name), &s);
@@ -278,6 +309,7 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
     *of_trainer = *recorded >= 0;
     if (!*of_trainer)
         *recorded = step_of_state(c, recorded_in);
+    *of_trainer = *of_trainer || is_inside; /* there, DeepSpeed names its folder by its own count */
     return *recorded >= 0;
 }
 

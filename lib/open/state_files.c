@@ -180,18 +180,20 @@ static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c, const cat
         f->step = step.step;
 }
 
-static void inspect_json(found_state_file *f, const fsdpck_checkpoint *c)
+/* In the folder of the checkpoint, or in the one above. */
+static void inspect_json(found_state_file *f)
 {
-    for (size_t i = 0; i < c->steps_count; i++)
-        if (strcmp(c->steps[i].source, TRAINER_STATE_JSON) == 0)
-            f->step = c->steps[i].step;
-    char *text = NULL;
-    size_t nbytes;
-    const bool is_here = probe_has_entry(&c->probe, TRAINER_STATE_JSON);
-    const bool is_read = is_here && trainer_state_read_json(&c->probe, TRAINER_STATE_JSON, &text,
-                                                            &nbytes, NULL) == FSDPCK_OK;
-    f->kind = is_here && !is_read ? FSDPCK_STATE_UNREAD : FSDPCK_STATE_PROGRESS;
-    free(text);
+    probe_input in;
+    trainer_progress p = {-1, -1};
+    char *holder = strndup(f->path, (size_t)(f->name - f->path - 1));
+    const bool is_open = holder != NULL && probe_gather(holder, &in, NULL) == FSDPCK_OK;
+    const bool is_read = is_open && trainer_state_read_progress(&in, &p);
+    f->kind = is_read ? FSDPCK_STATE_PROGRESS : FSDPCK_STATE_UNREAD;
+    f->step = p.step;
+    f->epoch = p.epoch;
+    if (is_open)
+        probe_release(&in);
+    free(holder);
 }
 
 fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
@@ -210,13 +212,11 @@ fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
 /* An unreadable file is no error here. */
 static void inspect_file(fsdpck_checkpoint *c, found_state_file *f)
 {
-    fsdpck_step ignored = FSDPCK_INIT(fsdpck_step);
     fsdpck_checkpoint *state = NULL;
     f->inspected = true;
     f->step = -1;
-    (void)fsdpck_get_step(c, 0, &ignored); /* finds all records */
     if (strcmp(f->name, TRAINER_STATE_JSON) == 0) {
-        inspect_json(f, c);
+        inspect_json(f);
         return;
     }
     if (state_file_open(c, f, &state, NULL) == FSDPCK_OK)

@@ -23,6 +23,14 @@ int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c);
 /* trainer_state.json, which transformers writes last. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
 #define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
+typedef struct trainer_progress {
+    int64_t step; /* -1: unknown */
+    double epoch; /* as 1.5; -1: unknown */
+} trainer_progress;
+/* recorded_steps.c: of this file in the folder; false: unreadable. */
+bool trainer_state_read_progress(const probe_input *in, trainer_progress *p);
+/* Of "checkpoint-5" (*named) around the folder of the checkpoint, such as "global_step5" of DeepSpeed. */
+bool trainer_state_read_around(const fsdpck_checkpoint *c, trainer_progress *p, int64_t *named);
 /* In a DCP folder of Lightning: the values that are not tensors. */
 #define LIGHTNING_STATE "meta.pt"
 /* Whether it is that file, or another whose content is a JSON object. */

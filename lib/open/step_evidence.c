@@ -1,11 +1,13 @@
 #include "open/step_evidence.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
+#include "open/copied_file.h"
 #include "open/state_files.h"
 #include "open/step_numbers.h"
 #include "state/step_files.h"
@@ -27,6 +29,8 @@ typedef struct step_evidence {
     found_step training, scheduler;
     found_step lowest, highest; /* of the files of the optimizer, and of its part */
     bool skips; /* a scaler of gradients: the optimizer skips steps, the training counts them */
+    found_step zero; /* of the training, as DeepSpeed counts it */
+    double epoch;    /* of the training; -1: unknown */
 } step_evidence;
 
 static void put(found_step *to, int64_t step, const char *from)
@@ -56,6 +60,7 @@ static void add_file(step_evidence *e, const found_state_file *f)
     if (f->kind == FSDPCK_STATE_PROGRESS && f->step >= 0) {
         e->rule = RULE_EQUAL;
         put(&e->training, f->step, TRAINER_STATE_JSON);
+        e->epoch = f->epoch;
     } else if (f->kind == FSDPCK_STATE_OPTIMIZER) {
         add_optimizer(e, f->step, from);
     } else if (f->kind == FSDPCK_STATE_SCHEDULER && strcmp(f->name, "scheduler.pt") == 0) {
@@ -114,12 +119,64 @@ static void add_lightning(step_evidence *e, fsdpck_checkpoint *c)
     put(&e->training, step, LIGHTNING_STATE);
 }
 
+/* ---- DeepSpeed ---- */
+
+static bool is_zero(const fsdpck_checkpoint *c)
+{
+    while (c->base != NULL)
+        c = c->base;
+    return c->format->id == FSDPCK_FORMAT_DEEPSPEED;
+}
+
+static int64_t zero_setting(fsdpck_checkpoint *c, const char *name)
+{
+    int64_t number;
+    const value v = object_named(c, name);
+    return value_kind_of(v) == VALUE_INT && value_as_i64(&c->cat.pool, v, &number) ? number : -1;
+}
+
+/* Whether each batch is a step. */
+static bool accumulates_none(fsdpck_checkpoint *c)
+{
+    const int64_t batches = zero_setting(c, "ds_config.gradient_accumulation_steps");
+    return batches == 1 || (batches < 0 && zero_setting(c, "ds_config.train_batch_size") < 0 &&
+                            zero_setting(c, "ds_config.train_micro_batch_size_per_gpu") > 0);
+}
+
+/* Steps that may differ. With older releases of transformers and accelerate, only one of both begins a new step at the
+ * end of an epoch, or where a run resumes: once for each epoch. */
+static double zero_slack(fsdpck_checkpoint *c, const step_evidence *e)
+{
+    return accumulates_none(c) ? 0 : e->epoch < 0 ? INFINITY : 2 * (e->epoch + 1);
+}
+
+/* Some trainers of trl make the same number of steps for each one that they count. */
+static void add_zero(step_evidence *e, fsdpck_checkpoint *c)
+{
+    deepspeed_steps s;
+    trainer_progress around;
+    int64_t ignored;
+    if (e->rule == RULE_NONE && trainer_state_read_around(c, &around, &ignored)) {
+        e->rule = RULE_EQUAL;
+        e->epoch = around.epoch;
+        put(&e->training, around.step, TRAINER_STATE_JSON);
+    }
+    if (e->rule != RULE_EQUAL)
+        return;
+    checkpoint_deepspeed_steps(c, &s);
+    const bool is_multiple =
+        e->training.step > 0 && s.global > 0 && s.global % e->training.step == 0;
+    if (s.global >= 0 && !is_multiple &&
+        fabs((double)s.global - (double)e->training.step) > zero_slack(c, e))
+        put(&e->zero, s.global, "DeepSpeed's model states");
+}
+
 /* ---- comparison ---- */
 
 /* Of the optimizer in the folder with the record. Megatron and DeepSpeed count otherwise. */
 static bool has_own_optimizer(const fsdpck_checkpoint *c, const step_evidence *e)
 {
-    return !c->cat.origin.is_megatron && c->format->id != FSDPCK_FORMAT_DEEPSPEED &&
+    return !c->cat.origin.is_megatron && !is_zero(c) &&
            (e->rule == RULE_LIMIT || probe_has_entry(&c->probe, TRAINER_STATE_JSON));
 }
 
@@ -128,12 +185,16 @@ static void collect(step_evidence *e, fsdpck_checkpoint *c)
     *e = (step_evidence){.training = {.step = -1},
                          .scheduler = {.step = -1},
                          .lowest = {.step = -1},
-                         .highest = {.step = -1}};
+                         .highest = {.step = -1},
+                         .zero = {.step = -1},
+                         .epoch = -1};
     add_files(e, c);
     if (e->rule == RULE_NONE)
         add_lightning(e, c);
     if (e->rule != RULE_NONE && has_own_optimizer(c, e))
         add_optimizer(e, checkpoint_optimizer_step(c), "the optimizer's part");
+    if (is_zero(c))
+        add_zero(e, c);
 }
 
 static const found_step *odd_optimizer(const step_evidence *e)
@@ -164,7 +225,7 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what)
     collect(&e, c);
     if (e.rule == RULE_NONE)
         return false;
-    const found_step *odd = odd_optimizer(&e);
+    const found_step *odd = e.zero.step >= 0 ? &e.zero : odd_optimizer(&e);
     odd = odd != NULL ? odd : odd_scheduler(&e);
     if (odd == NULL)
         return false;
@@ -176,12 +237,55 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
+static int64_t scheduler_step(fsdpck_checkpoint *c)
+{
+    static const char key[] = ".last_epoch";
+    int64_t step;
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++) {
+        const uint32_t name = catalogue_object(&c->cat, i)->name;
+        const char *text = catalogue_name(&c->cat, name);
+        const value v =
+            text_ends_with(text, strlen(text), key) ? object_named(c, text) : VALUE_OF_NONE;
+        if (value_kind_of(v) == VALUE_INT && value_as_i64(&c->cat.pool, v, &step))
+            return step;
+    }
+    return -1;
+}
+
+bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    int64_t recorded, named;
+    const char *key;
+    bool of_trainer;
+    while (c->base != NULL)
+        c = c->base;
+    if (c->remote_files != NULL || c->ctx->group != NULL ||
+        !checkpoint_step_of_name(c, &recorded, &named, &key, &of_trainer) || of_trainer ||
+        recorded != named || scheduler_step(c) != named)
+        return false;
+    const int64_t step = checkpoint_optimizer_step(c);
+    if (step < 0 || step == named)
+        return false;
+    FAIL_WITH(what, BADINPUT, STEP_STATE,
+              ("the optimizer's part and '%s' record different steps", key), (path, c->path),
+              (expected, "step %" PRId64 ", of '%s', of last_epoch and of the name", named, key),
+              (found, "step %" PRId64 " in the optimizer's part", step),
+              (next, "compare with the settings of the run: where gradients are accumulated, the "
+                     "optimizer makes fewer steps"));
+    return true;
+}
+
+static void put_warning(const fsdpck_checkpoint *c, const fsdpck_error *what)
+{
+    log_warn(&c->ctx->log, what->finding, what->next, "'%s': %s (%s; %s)", what->path,
+             what->message, what->expected, what->found);
+}
+
 void step_evidence_warn(fsdpck_checkpoint *c)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (step_evidence_differs(c, &what))
-        log_warn(&c->ctx->log, what.finding, "", "'%s': %s (%s; %s)", what.path, what.message,
-                 what.expected, what.found);
+    if (!is_zero(c) && step_evidence_differs(c, &what))
+        put_warning(c, &what);
 }
 
 /* ---- files of two saves ---- */
@@ -224,23 +328,34 @@ static bool files_differ(const fsdpck_checkpoint *c)
     return differ;
 }
 
+static bool is_in_files(const fsdpck_checkpoint *c)
+{
+    return c->remote_files == NULL &&
+           (c->format->id == FSDPCK_FORMAT_DCP || c->format->id == FSDPCK_FORMAT_DCP_SAFETENSORS);
+}
+
+/* Of files that differ. */
+static bool judge_files(fsdpck_checkpoint *c, step_files *f)
+{
+    uint64_t count = 0;
+    if (!is_in_files(c) || !files_differ(c))
+        return false;
+    for (uint64_t i = 0; i < catalogue_tensor_count(&c->cat); i++)
+        count += step_files_is_step(&c->cat, i);
+    step_sample s = {.c = c, .every = count / STEP_READS_MAX + 1};
+    return count > 0 &&
+           step_files_judge(&c->cat, read_step, &s, &c->metadata, f, NULL) == FSDPCK_OK &&
+           f->steps > 1;
+}
+
 bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
 {
     step_files f;
-    uint64_t count = 0;
     while (c->base != NULL)
         c = c->base;
-    if (c->remote_files != NULL ||
-        (c->format->id != FSDPCK_FORMAT_DCP && c->format->id != FSDPCK_FORMAT_DCP_SAFETENSORS) ||
-        !files_differ(c))
+    if (!judge_files(c, &f) || !f.is_mixture)
         return false;
     const catalogue *cat = &c->cat;
-    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++)
-        count += step_files_is_step(cat, i);
-    step_sample s = {.c = c, .every = count / STEP_READS_MAX + 1};
-    if (count == 0 || step_files_judge(cat, read_step, &s, &c->metadata, &f, NULL) != FSDPCK_OK ||
-        f.steps < 2 || !f.is_mixture)
-        return false;
     step_files_describe(cat, &f, what);
     const uint64_t chunk = catalogue_tensor(cat, f.odd.first)->first_chunk;
     const uint32_t path = catalogue_file(cat, catalogue_chunk(cat, chunk)->file)->path;
@@ -248,18 +363,73 @@ bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
-static void warn_mixed(fsdpck_checkpoint *c)
+/* Whether the training, or the name of the folder, has another step than the first one of the optimizer. */
+static bool has_other_step(fsdpck_checkpoint *c)
 {
-    fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (step_evidence_is_mixed(c, &what))
-        log_warn(&c->ctx->log, what.finding, what.next, "'%s': %s (%s; %s)", what.path,
-                 what.message, what.expected, what.found);
+    int64_t recorded, named = c->cat.origin.step, step = -1;
+    const char *recorded_in;
+    bool of_trainer;
+    for (uint64_t i = 0; step < 0 && i < catalogue_tensor_count(&c->cat); i++)
+        if (step_files_is_step(&c->cat, i))
+            step = step_number_of(c, i);
+    if (step < 0 || (named >= 0 && named != step))
+        return step >= 0;
+    return checkpoint_step_of_name(c, &recorded, &named, &recorded_in, &of_trainer) &&
+           (recorded != step || named != step);
 }
 
-void step_evidence_warn_mixed(fsdpck_checkpoint *c)
+bool step_evidence_is_copied(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    step_files f;
+    while (c->base != NULL)
+        c = c->base;
+    if (c->ctx->group != NULL || !is_in_files(c) || (!has_other_step(c) && !files_differ(c)))
+        return false;
+    return !(judge_files(c, &f) && f.is_mixture) && copied_file_is_mixed(c, what);
+}
+
+/* Not of a converted folder whose trainer has a key of this name only. */
+static bool steps_of_zero_differ(const deepspeed_steps *s)
+{
+    return s->optimizer >= 0 && s->skipped >= 0 && s->skipped <= s->global &&
+           s->global - s->skipped != s->optimizer;
+}
+
+bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    deepspeed_steps s;
+    while (c->base != NULL)
+        c = c->base;
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (c->remote_files != NULL || c->ctx->group != NULL)
+        return false;
+    checkpoint_deepspeed_steps(c, &s);
+    if (!steps_of_zero_differ(&s))
+        return false;
+    FAIL_WITH(what, BADINPUT, ZERO_STEP, ("the optimizer is at another step than the training"),
+              (path, c->path),
+              (expected, "step %" PRId64 ", of global_steps %" PRId64 " and skipped_steps %" PRId64,
+               s.global - s.skipped, s.global, s.skipped),
+              (found, "step %" PRId64 " in the optimizer's state", s.optimizer),
+              (next, "check that model states and optimizer states are from one save"));
+    return true;
+}
+
+static void warn_mixed(fsdpck_checkpoint *c, bool reads_values)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (reads_values && (step_evidence_is_mixed(c, &what) || step_evidence_is_copied(c, &what)))
+        put_warning(c, &what);
+    if (step_evidence_of_zero(c, &what))
+        put_warning(c, &what);
+    if (is_zero(c) && step_evidence_differs(c, &what))
+        put_warning(c, &what);
+}
+
+void step_evidence_warn_mixed(fsdpck_checkpoint *c, bool reads_values)
 {
     for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
-        warn_mixed(c->inputs[i]);
+        warn_mixed(c->inputs[i], reads_values);
     if (c->average == NULL)
-        warn_mixed(c);
+        warn_mixed(c, reads_values);
 }

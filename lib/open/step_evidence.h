@@ -7,14 +7,23 @@
 /* Whether they are of two saves: no run of the trainer writes them together. *what: STEP-STATE. Reads the steps of the
  * optimizer's parameters, not other tensors. False if other hosts have files. */
 bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what);
-/* That as a warning. */
+/* Whether a checkpoint of any trainer records one step, also in the name of its folder and in the scheduler, and the
+ * optimizer another one: no proof, as trainers count in several ways. *what: STEP-STATE. */
+bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what);
+/* step_evidence_differs as a warning, not of DeepSpeed. */
 void step_evidence_warn(fsdpck_checkpoint *c);
 
 /* Whether the steps of the optimizer's parameters show that files of DCP are of two saves: so are then those of the model.
  * *what: NUM-STEP. Reads at most STEP_READS_MAX of them. False if other hosts have files. */
 enum { STEP_READS_MAX = 4096 };
 bool step_evidence_is_mixed(fsdpck_checkpoint *c, fsdpck_error *what);
-/* That as a warning, of each input of an average. */
-void step_evidence_warn_mixed(fsdpck_checkpoint *c);
+/* Where these do not: whether one of the files is a copy of that of another step of the run. *what: NUM-STEP. */
+bool step_evidence_is_copied(fsdpck_checkpoint *c, fsdpck_error *what);
+/* Whether the optimizer files of DeepSpeed are of another step than its model states. *what: ZERO-STEP.
+ * False if other hosts have files. */
+bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what);
+/* These as warnings, and STEP-STATE of DeepSpeed, whose files of the optimizer have the weights too: of each input of an
+ * average. reads_values: else without NUM-STEP, which reads many files. */
+void step_evidence_warn_mixed(fsdpck_checkpoint *c, bool reads_values);
 
 #endif

@@ -271,7 +271,7 @@ void run_advise_optimizer(const run *r)
     const checkpoint_parts *parts = &r->src->parts;
     const int part = r->opt.select.part;
     bool has_any = false;
-    step_evidence_warn_mixed(r->src);
+    step_evidence_warn_mixed(r->src, true);
     for (size_t i = 0; !has_any && i < parts->tensor_count; i++)
         has_any = parts->tensor_part[i] == FSDPCK_PART_OPTIMIZER;
     if (!has_any || (part != FSDPCK_PART_ALL && part != FSDPCK_PART_OPTIMIZER))

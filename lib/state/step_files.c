@@ -72,24 +72,32 @@ static void count_step(step_counts *s, uint64_t tensor, double step)
 
 /* ---- files of two saves ---- */
 
-/* Whether other state of the same parameter is in a file of another step: its shards are in files of several ranks.
- * A stage of a pipeline, or an expert, is in the files of its own ranks only. */
-static bool is_sharded_over_steps(const step_counts *s, uint64_t tensor, size_t step)
+uint32_t step_files_state(const catalogue *cat, uint64_t tensor, size_t index)
 {
     static const char *const keys[] = {"exp_avg", "momentum_buffer", "square_avg", "exp_inf",
                                        "sum"};
-    const catalogue *cat = s->cat;
     const uint32_t id = catalogue_tensor(cat, tensor)->name;
+    uint32_t state = CAT_NONE;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         text_buf name = {0};
         text_printf(&name, "%.*s.%s", (int)(catalogue_name_nbytes(cat, id) - SUFFIX_BYTES),
                     catalogue_name(cat, id), keys[i]);
-        const uint32_t state = text_check(&name, NULL) == FSDPCK_OK
-                                   ? catalogue_find(cat, name.text, name.nbytes)
-                                   : CAT_NONE;
+        state = text_check(&name, NULL) == FSDPCK_OK ? catalogue_find(cat, name.text, name.nbytes)
+                                                     : CAT_NONE;
         text_release(&name);
-        if (state == CAT_NONE)
-            continue;
+        if (state != CAT_NONE && index-- == 0)
+            return state;
+    }
+    return CAT_NONE;
+}
+
+/* Whether other state of the same parameter is in a file of another step: its shards are in files of several ranks.
+ * A stage of a pipeline, or an expert, is in the files of its own ranks only. */
+static bool is_sharded_over_steps(const step_counts *s, uint64_t tensor, size_t step)
+{
+    const catalogue *cat = s->cat;
+    uint32_t state;
+    for (size_t i = 0; (state = step_files_state(cat, tensor, i)) != CAT_NONE; i++) {
         const cat_tensor *t = catalogue_tensor(cat, state);
         for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
             const uint32_t file = catalogue_chunk(cat, k)->file;

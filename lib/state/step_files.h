@@ -25,6 +25,8 @@ typedef struct step_files {
 
 /* Whether the tensor is the step of a parameter, by its name, dtype and size. */
 bool step_files_is_step(const catalogue *cat, uint64_t tensor);
+/* Other state of the same parameter, such as "exp_avg", by number; CAT_NONE: no more. */
+uint32_t step_files_state(const catalogue *cat, uint64_t tensor, size_t index);
 /* The step in such a tensor; false: unknown. */
 typedef bool (*step_of_fn)(void *ctx, uint64_t tensor, double *step);
 fsdpck_status step_files_judge(const catalogue *cat, step_of_fn get, void *ctx, budget *memory,

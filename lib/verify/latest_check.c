@@ -168,8 +168,7 @@ static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
     step_evidence_warn(c);
-    if (o->level >= FSDPCK_LEVEL_COVERAGE)
-        step_evidence_warn_mixed(c);
+    step_evidence_warn_mixed(c, o->level >= FSDPCK_LEVEL_COVERAGE);
     if (state_pair_is_lost(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (expected %s)", what.path, what.message,
                  what.expected);

@@ -139,22 +139,41 @@ bool state_pair_is_lost(fsdpck_checkpoint *c, fsdpck_error *what)
 
 /* ---- content under another name ---- */
 
+typedef struct state_name {
+    fsdpck_state_kind kind;
+    const char *word, *ends[2], *content;
+} state_name;
+
 /* "optimizer.pt", "optimizer_1.bin" */
-static bool is_named(const char *name, const char *word)
+static const state_name state_names[] = {
+    {FSDPCK_STATE_OPTIMIZER, "optimizer", {".pt", ".bin"}, "an optimizer"},
+    {FSDPCK_STATE_SCHEDULER, "scheduler", {".pt", ".bin"}, "a scheduler"},
+    {FSDPCK_STATE_SCALER, "scaler", {".pt", ".bin"}, "a scaler of gradients"},
+    {FSDPCK_STATE_RNG, "rng_state", {".pth", ".pth"}, "random number generators"},
+    {FSDPCK_STATE_RNG, "random_states", {".pkl", ".pkl"}, "random number generators"},
+};
+
+static const state_name *find_name(const char *name)
 {
-    static const char *const ends[] = {".pt", ".bin"};
-    if (!text_begins(name, word))
-        return false;
-    name += strlen(word);
-    name += name[0] == '_' ? 1 + strspn(name + 1, "0123456789") : 0;
-    return TEXT_IS_IN(name, strlen(name), ends);
+    for (size_t i = 0; i < sizeof state_names / sizeof *state_names; i++) {
+        const state_name *s = &state_names[i];
+        if (!text_begins(name, s->word))
+            continue;
+        const char *end = name + strlen(s->word);
+        end += end[0] == '_' ? 1 + strspn(end + 1, "0123456789") : 0;
+        if (TEXT_IS_IN(end, strlen(end), s->ends))
+            return s;
+    }
+    return NULL;
 }
 
-/* Schedulers have no form in common: only a content of another kind is none. */
-static bool is_no_scheduler(const found_state_file *f)
+/* Only optimizers have a form in common: of the others, only a content of another kind is none. */
+static bool is_other_state(const found_state_file *f, const state_name *s)
 {
-    return f->is_model || (f->kind != FSDPCK_STATE_SCHEDULER && f->kind != FSDPCK_STATE_OTHER &&
-                           f->kind != FSDPCK_STATE_UNREAD);
+    if (s->kind == FSDPCK_STATE_OPTIMIZER)
+        return f->is_no_optimizer;
+    return f->is_model ||
+           (f->kind != s->kind && f->kind != FSDPCK_STATE_OTHER && f->kind != FSDPCK_STATE_UNREAD);
 }
 
 static const char *content_of(const found_state_file *f)
@@ -179,12 +198,10 @@ const char *state_kind_differs(fsdpck_checkpoint *c, size_t *index, fsdpck_error
         c = c->base;
     while (fsdpck_get_state_file(c, (*index)++, &next)) {
         const found_state_file *f = VEC_AT(&c->state_files, const found_state_file, *index - 1);
-        const bool of_optimizer = is_named(f->name, "optimizer");
-        if (of_optimizer ? !f->is_no_optimizer
-                         : !is_named(f->name, "scheduler") || !is_no_scheduler(f))
+        const state_name *s = find_name(f->name);
+        if (s == NULL || !is_other_state(f, s))
             continue;
-        FAIL_WITH(what, BADINPUT, STATE_KIND,
-                  ("file has no state of %s", of_optimizer ? "an optimizer" : "a scheduler"),
+        FAIL_WITH(what, BADINPUT, STATE_KIND, ("file has no state of %s", s->content),
                   (path, f->path), (found, "%s", content_of(f)));
         return f->path;
     }

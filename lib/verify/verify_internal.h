@@ -2,7 +2,7 @@
  *
  *     verify.c          opens the checkpoint and runs the levels
  *     verify_adapters.c      adapters of LoRA
- *     verify_steps.c         steps of DeepSpeed
+ *     verify_steps.c         recorded steps that differ
  *     verify_unread_state.c  files of a trainer beside the weights
  *     verify_ties.c          an output projection that config.json ties to the embedding
  *     verify_megatron.c      metadata.json and integrity.json of Megatron-Core
