@@ -6,7 +6,7 @@
 #include "base/text.h"
 
 #define STEPS_MAX 16u
-/* Parameters of one step that must show a mixture: fewer may be a coincidence. */
+/* Parameters of a step that must show a mixture: fewer may be a coincidence. */
 #define MIXED_MIN 4u
 
 typedef struct step_count {
@@ -108,72 +108,27 @@ static bool is_sharded_over_steps(const step_counts *s, uint64_t tensor, size_t 
     return false;
 }
 
-/* The last part of the parameter's name, such as "weight"; "" if it is a number. */
-static const char *kind_of(const catalogue *cat, uint64_t tensor, size_t *nbytes)
+/* Whether the parameters of two steps, of one of them several, are sharded over files of other steps. Frozen ones could
+ * be in such files only by chance, as the names and sizes of all decide where the steps are. */
+static bool is_mixture(step_counts *s)
 {
-    const uint32_t id = catalogue_tensor(cat, tensor)->name;
-    const char *name = catalogue_name(cat, id);
-    const size_t end = catalogue_name_nbytes(cat, id) - SUFFIX_BYTES;
-    size_t begin = end;
-    while (begin > 0 && name[begin - 1] != '.')
-        begin--;
-    *nbytes = strspn(name + begin, "0123456789") >= end - begin ? 0 : end - begin;
-    return name + begin;
-}
-
-/* *kinds: uint32_t, by id in `names`: the steps of parameters of this kind. */
-static fsdpck_status list_kinds(const step_counts *s, strtab *names, vec *kinds)
-{
-    for (uint64_t i = 0; i < catalogue_tensor_count(s->cat); i++) {
-        size_t nbytes;
-        uint32_t id;
-        if (s->at[i] >= s->n)
-            continue;
-        const char *kind = kind_of(s->cat, i, &nbytes);
-        RETURN_IF(strtab_intern(names, kind, nbytes, &id, NULL));
-        if (id >= kinds->count)
-            RETURN_IF(vec_add(kinds, &(uint32_t){0}, NULL));
-        *VEC_AT(kinds, uint32_t, id) |= 1u << s->at[i];
-    }
-    return FSDPCK_OK;
-}
-
-/* Counts the parameters that no module, no stage and no kind of names explains. */
-static fsdpck_status count_mixed(step_counts *s, strtab *names, vec *kinds)
-{
-    RETURN_IF(list_kinds(s, names, kinds));
-    for (uint64_t i = 0; i < catalogue_tensor_count(s->cat); i++) {
-        size_t nbytes;
-        const size_t at = s->at[i];
-        if (at >= s->n)
-            continue;
-        const char *kind = kind_of(s->cat, i, &nbytes);
-        const uint32_t steps = *VEC_AT(kinds, uint32_t, strtab_find(names, kind, nbytes));
-        if ((steps & ~(1u << at)) != 0 && is_sharded_over_steps(s, i, at))
-            s->list[at].mixed++;
-    }
-    return FSDPCK_OK;
-}
-
-static bool is_mixture(step_counts *s, budget *memory)
-{
-    strtab names;
-    vec kinds = VEC_OF(uint32_t, memory);
     size_t mixed = 0;
+    bool has_several = false;
     if (!s->is_by_file)
         return false;
-    strtab_init(&names, memory);
-    if (count_mixed(s, &names, &kinds) == FSDPCK_OK)
-        for (size_t i = 0; i < s->n; i++)
-            mixed += s->list[i].mixed >= MIXED_MIN;
-    vec_release(&kinds);
-    strtab_release(&names);
-    return mixed > 1;
+    for (uint64_t i = 0; i < catalogue_tensor_count(s->cat); i++)
+        if (s->at[i] < s->n && is_sharded_over_steps(s, i, s->at[i]))
+            s->list[s->at[i]].mixed++;
+    for (size_t i = 0; i < s->n; i++) {
+        mixed += s->list[i].mixed > 0;
+        has_several = has_several || s->list[i].mixed >= MIXED_MIN;
+    }
+    return mixed > 1 && has_several;
 }
 
 /* ---- the result ---- */
 
-static void put_result(step_counts *s, budget *memory, step_files *out)
+static void put_result(step_counts *s, step_files *out)
 {
     size_t most = 0;
     for (size_t i = 1; i < s->n; i++)
@@ -183,7 +138,7 @@ static void put_result(step_counts *s, budget *memory, step_files *out)
     *out = (step_files){.files = s->files_count, .steps = s->n};
     if (s->n < 2)
         return;
-    out->is_mixture = is_mixture(s, memory);
+    out->is_mixture = is_mixture(s);
     out->most = (step_group){s->list[most].step, s->list[most].tensors, s->list[most].first};
     out->odd = (step_group){s->list[odd].step, s->list[odd].tensors, s->list[odd].first};
 }
@@ -205,7 +160,7 @@ fsdpck_status step_files_judge(const catalogue *cat, step_of_fn get, void *ctx, 
         for (uint64_t i = 0; i < count; i++)
             if (step_files_is_step(cat, i) && get(ctx, i, &step))
                 count_step(&s, i, step);
-        put_result(&s, memory, out);
+        put_result(&s, out);
     }
     budget_free(memory, s.files, s.files == NULL ? 0 : nbytes);
     budget_free(memory, s.at, s.at == NULL ? 0 : count + 1);
@@ -226,7 +181,7 @@ void step_files_describe(const catalogue *cat, const step_files *f, fsdpck_error
          f->odd.step, f->odd.tensors, text_plural(f->odd.tensors), f->steps,
          f->steps == STEPS_MAX ? " or more" : ""));
     if (f->is_mixture)
-        error_next(what, "take all files from one save: frozen parameters are unlikely to fill "
-                         "whole files, and their shards "
-                         "are in files of other steps");
+        error_next(what,
+                   "take all files from one save; ignore this if these parameters were frozen "
+                   "for some steps");
 }

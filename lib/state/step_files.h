@@ -3,7 +3,8 @@
  * Frozen parameters, and experts without tokens, have fewer steps. Files of two saves show in another way.
  * All ranks have the same step of a parameter, and torch.distributed.checkpoint writes it into the file of one rank,
  * whichever has less to write. Files of another save then have another step for these parameters, whatever their
- * modules are. */
+ * modules are. With two or three ranks these may be all weights, or all but the first parameter: kinds of names do not
+ * explain the steps. */
 #ifndef FSDPCK_STATE_STEP_FILES_H
 #define FSDPCK_STATE_STEP_FILES_H
 
