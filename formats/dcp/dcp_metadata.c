@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/step_name.h"
 #include "formats/dcp/dcp_gaps.h"
 
 fsdpck_status dcp_names_init(dcp_names *n, budget *owner, fsdpck_error *err)
@@ -72,6 +73,40 @@ static void read_planner(value_pool *pool, value state, dcp_metadata *m)
         m->planner = VALUE_OF_NONE;
 }
 
+/* The last one in a part of a path. */
+static void read_step(const char *text, size_t nbytes, dcp_metadata *m)
+{
+    size_t end = nbytes;
+    while (end > 0 && !m->has_step) {
+        size_t begin = end;
+        while (begin > 0 && text[begin - 1] != '/')
+            begin--;
+        step_name s;
+        step_name_read(text + begin, end - begin, &s);
+        m->has_step = step_name_has_word(&s) && !s.is_too_large;
+        m->step = s.step;
+        end = begin > 0 ? begin - 1 : 0;
+    }
+}
+
+/* A text, or a path of pathlib, whose arguments are its parts. */
+static void read_path(const value_pool *pool, value path, const value_call *call, dcp_metadata *m)
+{
+    const bool is_text = value_kind_of(path) == VALUE_STR;
+    const bool has_parts = call != NULL && value_kind_of(call->args) == VALUE_TUPLE;
+    for (size_t i = is_text     ? 1
+                    : has_parts ? value_count(pool, call->args)
+                                : 0;
+         i > 0 && !m->has_step; i--) {
+        const value part = is_text ? path : value_item(pool, call->args, i - 1);
+        size_t nbytes;
+        const char *text =
+            value_kind_of(part) == VALUE_STR ? value_text(pool, part, &nbytes) : NULL;
+        if (text != NULL)
+            read_step(text, nbytes, m);
+    }
+}
+
 /* Path and time of the save. */
 static void read_traces(value_pool *pool, value state, dcp_metadata *m)
 {
@@ -84,6 +119,7 @@ static void read_traces(value_pool *pool, value state, dcp_metadata *m)
     const value_call *call = value_kind_of(v) == VALUE_CALL ? value_call_of(pool, v) : NULL;
     m->has_new_paths = call != NULL && value_kind_of(call->callee) == VALUE_SYMBOL &&
                        strcmp(value_symbol_module(pool, call->callee), "pathlib._local") == 0;
+    read_path(pool, v, call, m);
 }
 
 static void read_marks(value_pool *pool, const value_call *root, dcp_metadata *m)

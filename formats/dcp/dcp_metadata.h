@@ -104,7 +104,9 @@ typedef struct dcp_metadata {
     bool has_six_properties;        /* TensorProperties of 2.15 */
     bool old_package;               /* torch.distributed._shard.checkpoint: 1.13 */
     bool old_properties;            /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
-    bool is_by_fsdpck;              /* by fsdpck, in protocol 2: torch's own is 4 or newer */
+    bool has_step;                  /* in the path that the save was made to */
+    uint64_t step;
+    bool is_by_fsdpck; /* by fsdpck, in protocol 2: torch's own is 4 or newer */
 } dcp_metadata;
 
 /* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that torch never writes,

@@ -53,6 +53,22 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
 }
 
+/* Parts, or ranks, of one save have the same step in the path that it was made to, wherever it was moved. */
+static void check_step(dcp_marks *marks, const dcp_metadata *m, const open_request *req,
+                       const char *name)
+{
+    if (!m->has_step)
+        return;
+    if (marks->has_step && marks->step != m->step)
+        log_warn(&req->log, FSDPCK_FINDING_RANK_MIXED, "check that all files are from one save",
+                 "'%s/%s' records a save of step %" PRIu64 ", '%s' one of step %" PRIu64, req->path,
+                 name, m->step, marks->step_file, marks->step);
+    if (!marks->has_step)
+        snprintf(marks->step_file, sizeof marks->step_file, "%s", name);
+    marks->step = marks->has_step ? marks->step : m->step;
+    marks->has_step = true;
+}
+
 /* One `.metadata` into the builder. */
 static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const char *name,
                                    dcp_builder *b, dcp_marks *marks, fsdpck_error *err)
@@ -60,6 +76,7 @@ static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const
     dcp_metadata m;
     RETURN_IF(dcp_metadata_read_file(d, req, name, &d->names, &d->cat->pool, &m, err));
     note_marks(marks, &m);
+    check_step(marks, &m, req, name);
     const fsdpck_status st = dcp_builder_add(b, &m, err);
     dcp_metadata_release(&m);
     return st;

@@ -165,6 +165,37 @@ static const ds_partition *find(const ds_state *s, uint32_t slot, uint32_t param
                : bsearch(&key, s->partitions.items, s->partitions.count, sizeof key, by_slot);
 }
 
+static fsdpck_status fail_missing(const ds_state *s, uint32_t slot, uint32_t param,
+                                  fsdpck_error *err)
+{
+    const char *name = strtab_text(&s->names, VEC_AT(&s->params, const ds_param, param)->name);
+    return FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                     ("file of a parameter is missing: " ZERO_FOLDER "/%s/%s.pt", name,
+                      slot == 0 ? "fp32" : strtab_text(&s->slots, slot)),
+                     (path, s->req->path),
+                     (next, "copy the missing file, or convert the checkpoint again"));
+}
+
+/* The same of scalars: "step". */
+static fsdpck_status check_scalars(const ds_state *s, uint32_t slot, fsdpck_error *err)
+{
+    uint8_t *has = calloc(s->params.count + 1, 1);
+    bool any = false;
+    fsdpck_status st = has != NULL ? FSDPCK_OK : error_set_nomem(err, s->params.count);
+    for (size_t i = 0; st == FSDPCK_OK && i < s->scalars.count; i++) {
+        const ds_scalar *q = VEC_AT(&s->scalars, const ds_scalar, i);
+        if (!q->of_param || q->slot != slot || q->group >= s->params.count)
+            continue;
+        has[q->group] = 1;
+        any = true;
+    }
+    for (uint32_t i = 0; any && st == FSDPCK_OK && i < s->params.count; i++)
+        if (has[i] == 0)
+            st = fail_missing(s, slot, i, err);
+    free(has);
+    return st;
+}
+
 /* A slot that one parameter has, all have. */
 fsdpck_status ds_universal_check(ds_state *s, fsdpck_error *err)
 {
@@ -178,13 +209,9 @@ fsdpck_status ds_universal_check(ds_state *s, fsdpck_error *err)
         for (uint32_t i = 0; any && i < s->params.count; i++) {
             if (find(s, slot, i) != NULL)
                 continue;
-            const char *name = strtab_text(&s->names, VEC_AT(&s->params, const ds_param, i)->name);
-            return FAIL_WITH(err, BADINPUT, FILE_MISSING,
-                             ("file of a parameter is missing: " ZERO_FOLDER "/%s/%s.pt", name,
-                              slot == 0 ? "fp32" : strtab_text(&s->slots, slot)),
-                             (path, s->req->path),
-                             (next, "copy the missing file, or convert the checkpoint again"));
+            return fail_missing(s, slot, i, err);
         }
+        RETURN_IF(check_scalars(s, slot, err));
     }
     return FSDPCK_OK;
 }

@@ -468,9 +468,9 @@ void search_result_release(search_result *found);
 bool search_is_part(const probe_input *in, const char *path);
 
 /* recorded_steps.c: what DeepSpeed counts; -1: unknown. `global`: steps of the training, with those that loss
- * scaling skipped; `optimizer`: the most steps of a parameter. */
+ * scaling skipped; `optimizer`, `lowest`: the most and the fewest steps of a parameter. */
 typedef struct deepspeed_steps {
-    int64_t global, skipped, optimizer;
+    int64_t global, skipped, optimizer, lowest;
 } deepspeed_steps;
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
 /* The most steps of a parameter in the state of an optimizer; -1: unknown. */

@@ -99,29 +99,39 @@ int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c)
     return object == CAT_NONE || counts_evaluations ? -1 : int_object(c, object);
 }
 
-int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c)
+static void widen(int64_t number, int64_t *least, int64_t *most)
+{
+    *most = number > *most ? number : *most;
+    *least = number >= 0 && (*least < 0 || number < *least) ? number : *least;
+}
+
+static void read_optimizer_steps(fsdpck_checkpoint *c, int64_t *least, int64_t *most)
 {
     enum { READS_MAX = 4096 };
-    int64_t most = -1;
+    *least = *most = -1;
     for (uint32_t i = 0; i < c->parts.object_count; i++) {
         if (!is_optimizer_step(c, catalogue_object(&c->cat, i)->name, c->parts.object_part[i]))
             continue;
-        const int64_t number = int_object(c, i);
-        most = number > most ? number : most;
+        widen(int_object(c, i), least, most);
     }
     for (uint64_t i = 0, reads = 0; i < c->parts.tensor_count && reads < READS_MAX; i++) {
         if (!is_optimizer_step(c, catalogue_tensor(&c->cat, i)->name, c->parts.tensor_part[i]))
             continue;
-        const int64_t number = step_number_of(c, i);
-        most = number > most ? number : most;
+        widen(step_number_of(c, i), least, most);
         reads++;
     }
+}
+
+int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c)
+{
+    int64_t least, most;
+    read_optimizer_steps(c, &least, &most);
     return most;
 }
 
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
 {
-    *steps = (deepspeed_steps){-1, -1, -1};
+    *steps = (deepspeed_steps){-1, -1, -1, -1};
     for (uint32_t i = 0; i < c->parts.object_count; i++) {
         const char *text = catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name);
         if (strcmp(text, "global_steps") == 0)
@@ -130,7 +140,7 @@ void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
             steps->skipped = int_object(c, i);
     }
     if (steps->global >= 0)
-        steps->optimizer = checkpoint_optimizer_step(c);
+        read_optimizer_steps(c, &steps->lowest, &steps->optimizer);
 }
 
 /* Members of the root object. */

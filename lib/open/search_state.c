@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/model_config.h"
 #include "open/state_files.h"
 #include "open/step_manifest.h"
 
@@ -100,6 +102,53 @@ bool model_json_has_name(const char *name)
     return TEXT_IS_IN(name, strlen(name), names);
 }
 
+static bool has_member(const char *text, size_t nbytes, const char *name)
+{
+    json_reader r;
+    json_token t;
+    bool has = false;
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
+    fsdpck_status st = json_next(&r, &t, NULL);
+    while (st == FSDPCK_OK && !has && (st = json_next(&r, &t, NULL)) == FSDPCK_OK &&
+           t.kind == JSON_KEY) {
+        has = json_is(&t, name);
+        st = json_next(&r, &t, NULL);
+        if (st == FSDPCK_OK)
+            st = json_skip(&r, &t, NULL);
+    }
+    json_reader_release(&r);
+    return has || st != FSDPCK_OK;
+}
+
+/* Files that were exchanged: transformers writes the model's type into each config.json, and sizes of layers into no
+ * other file. */
+static const char *exchange_damage(const char *name, const char *text, size_t nbytes)
+{
+    model_config config;
+    const char *damage = NULL;
+    const bool is_config = strcmp(name, "config.json") == 0;
+    if (strcmp(name, TRAINER_STATE_JSON) == 0)
+        return has_member(text, nbytes, "global_step")
+                   ? NULL
+                   : "it has no global_step: it is another file";
+    if (!is_config && strcmp(name, "generation_config.json") != 0)
+        return NULL;
+    if (model_config_read_text(text, nbytes, &config, NULL) != FSDPCK_OK) {
+        model_config_release(&config);
+        return NULL;
+    }
+    const bool has_sizes = config.number_keys[MODEL_HIDDEN_SIZE] != NULL ||
+                           config.number_keys[MODEL_HIDDEN_LAYERS] != NULL;
+    if (config.has_weight_map)
+        damage = "it is an index of weights";
+    else if (is_config && config.has_version && !config.has_model_type && !has_sizes)
+        damage = "it has no model_type: it is another file, such as generation_config.json";
+    else if (!is_config && config.has_model_type && has_sizes)
+        damage = "it has the sizes of a model: it is a config.json";
+    model_config_release(&config);
+    return damage;
+}
+
 /* Python's json refuses text after the end, as of a longer file that was there before. Settings are an object. */
 static const char *json_damage(const char *name, const char *text, size_t nbytes)
 {
@@ -114,7 +163,7 @@ static const char *json_damage(const char *name, const char *text, size_t nbytes
         return "JSON has text after its end: the file was longer, or was written twice";
     return text_ends_with(name, strlen(name), "config.json") && text[strspn(text, " \t\r\n")] == '['
                ? "JSON is a list, not an object"
-               : NULL;
+               : exchange_damage(name, text, nbytes);
 }
 
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,

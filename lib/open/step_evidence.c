@@ -391,8 +391,9 @@ bool step_evidence_is_copied(fsdpck_checkpoint *c, fsdpck_error *what)
 /* Not of a converted folder whose trainer has a key of this name only. */
 static bool steps_of_zero_differ(const deepspeed_steps *s)
 {
+    const int64_t steps = s->global - s->skipped;
     return s->optimizer >= 0 && s->skipped >= 0 && s->skipped <= s->global &&
-           s->global - s->skipped != s->optimizer;
+           (steps != s->optimizer || steps != s->lowest);
 }
 
 bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what)
@@ -410,7 +411,8 @@ bool step_evidence_of_zero(fsdpck_checkpoint *c, fsdpck_error *what)
               (path, c->path),
               (expected, "step %" PRId64 ", of global_steps %" PRId64 " and skipped_steps %" PRId64,
                s.global - s.skipped, s.global, s.skipped),
-              (found, "step %" PRId64 " in the optimizer's state", s.optimizer),
+              (found, "step %" PRId64 " in the optimizer's state",
+               s.optimizer != s.global - s.skipped ? s.optimizer : s.lowest),
               (next, "check that model states and optimizer states are from one save"));
     return true;
 }
