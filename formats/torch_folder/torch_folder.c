@@ -13,8 +13,10 @@ void torch_folder_close(void *self)
 
     if (r == NULL)
         return;
-    for (size_t i = 0; i < r->inputs.count; i++)
+    for (size_t i = 0; i < r->inputs.count; i++) {
         zip_release(&VEC_AT(&r->inputs, torch_folder_file, i)->zip);
+        free(VEC_AT(&r->inputs, torch_folder_file, i)->saved_as);
+    }
     VEC_RELEASE_ALL(&r->inputs, &r->pieces, &r->dims);
     file_set_release(&r->files);
     folder_close(&r->dir);
@@ -81,7 +83,9 @@ fsdpck_status torch_folder_read(torch_folder *r, uint32_t index, value_pool *poo
     memset(a, 0, sizeof *a);
     RETURN_IF(file_set_nbytes(&r->files, index, &nbytes, err));
     const zip_input in = {.read = read_input, .ctx = input, .nbytes = nbytes};
-    return torch_archive_open(&in, r->owner, pool, calls, a, err);
+    RETURN_IF(torch_archive_open(&in, r->owner, pool, calls, a, err));
+    torch_file_note_root(r, index, a->zip.prefix);
+    return FSDPCK_OK;
 }
 
 static void keep_zip(torch_folder *r, torch_folder_file *input, zip_archive *zip)
@@ -211,6 +215,7 @@ void torch_folder_finish(torch_folder *r, const open_request *req, catalogue *ca
         format_note(
             req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
             "records are deflated: torch.load(mmap=True) uses the compressed bytes as data");
+    torch_file_names_check(r, req);
     vec_trim(&r->pieces);
     vec_trim(&r->dims);
     r->cat = cat;

@@ -55,6 +55,7 @@ typedef struct torch_folder_file {
     struct torch_folder *owner;
     uint32_t file;
     uint16_t rank;
+    char *saved_as; /* without suffix, if another name than it has */
     zip_archive zip; /* kept where records are deflated or not yet checked */
     vec pieces;      /* while it is read: uint32_t of each archive tensor, or CAT_NONE */
 } torch_folder_file;
@@ -89,6 +90,10 @@ fsdpck_status torch_folder_shard_of(torch_folder *r, uint32_t index, const torch
                                     uint64_t tensor, uint32_t *piece,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 const uint64_t *torch_shard_sizes(const torch_folder *r, const torch_shard *q);
+
+/* torch_file_names.c: the name that a file was saved under; and, after all are read, RANK-NAME if files were exchanged. */
+void torch_file_note_root(torch_folder *r, uint32_t index, const char *root);
+void torch_file_names_check(torch_folder *r, const open_request *req);
 
 /* After all files are read. Reports deflated records as a note. */
 void torch_folder_finish(torch_folder *r, const open_request *req, catalogue *cat);
