@@ -73,22 +73,6 @@ static void read_planner(value_pool *pool, value state, dcp_metadata *m)
         m->planner = VALUE_OF_NONE;
 }
 
-/* The last one in a part of a path. */
-static void read_step(const char *text, size_t nbytes, dcp_metadata *m)
-{
-    size_t end = nbytes;
-    while (end > 0 && !m->has_step) {
-        size_t begin = end;
-        while (begin > 0 && text[begin - 1] != '/')
-            begin--;
-        step_name s;
-        step_name_read(text + begin, end - begin, &s);
-        m->has_step = step_name_has_word(&s) && !s.is_too_large;
-        m->step = s.step;
-        end = begin > 0 ? begin - 1 : 0;
-    }
-}
-
 /* A text, or a path of pathlib, whose arguments are its parts. */
 static void read_path(const value_pool *pool, value path, const value_call *call, dcp_metadata *m)
 {
@@ -102,8 +86,7 @@ static void read_path(const value_pool *pool, value path, const value_call *call
         size_t nbytes;
         const char *text =
             value_kind_of(part) == VALUE_STR ? value_text(pool, part, &nbytes) : NULL;
-        if (text != NULL)
-            read_step(text, nbytes, m);
+        m->has_step = text != NULL && step_name_of_path(text, nbytes, &m->step);
     }
 }
 

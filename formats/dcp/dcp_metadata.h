@@ -16,6 +16,7 @@
 #ifndef FSDPCK_DCP_METADATA_H
 #define FSDPCK_DCP_METADATA_H
 
+#include "base/step_name.h"
 #include "formats/common/pickle.h"
 #include "formats/dcp/dcp_window.h"
 #include "state/dtype.h"
@@ -105,7 +106,7 @@ typedef struct dcp_metadata {
     bool old_package;               /* torch.distributed._shard.checkpoint: 1.13 */
     bool old_properties;            /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
     bool has_step;                  /* in the path that the save was made to */
-    uint64_t step;
+    step_name step;
     bool is_by_fsdpck; /* by fsdpck, in protocol 2: torch's own is 4 or newer */
 } dcp_metadata;
 

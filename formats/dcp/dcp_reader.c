@@ -53,19 +53,29 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
 }
 
-/* Parts, or ranks, of one save have the same step in the path that it was made to, wherever it was moved. */
+/* Parts, or ranks, of one save have the same step in the path that it was made to; and so has the folder, unless it was
+ * renamed. */
 static void check_step(dcp_marks *marks, const dcp_metadata *m, const open_request *req,
                        const char *name)
 {
+    step_name own;
     if (!m->has_step)
         return;
-    if (marks->has_step && marks->step != m->step)
+    if (marks->has_step && marks->step.step != m->step.step)
         log_warn(&req->log, FSDPCK_FINDING_RANK_MIXED, "check that all files are from one save",
                  "'%s/%s' records a save of step %" PRIu64 ", '%s' one of step %" PRIu64, req->path,
-                 name, m->step, marks->step_file, marks->step);
-    if (!marks->has_step)
-        snprintf(marks->step_file, sizeof marks->step_file, "%s", name);
-    marks->step = marks->has_step ? marks->step : m->step;
+                 name, m->step.step, marks->step_file, marks->step.step);
+    if (marks->has_step)
+        return;
+    if (step_name_of_path(req->path, strlen(req->path), &own) &&
+        step_name_same_kind(&own, &m->step) && own.step != m->step.step)
+        log_warn(&req->log, FSDPCK_FINDING_STEP_NAME,
+                 "copy all files of one save; ignore this if the folder was renamed",
+                 "'%s/%s' records a save of step %" PRIu64 ", not of step %" PRIu64
+                 " as the name of the folder",
+                 req->path, name, m->step.step, own.step);
+    snprintf(marks->step_file, sizeof marks->step_file, "%s", name);
+    marks->step = m->step;
     marks->has_step = true;
 }
 

@@ -300,3 +300,25 @@ bool step_name_same_kind(const step_name *a, const step_name *b)
     const bool y = b->kind == STEP_STEP || b->kind == STEP_CHECKPOINT;
     return a->kind == b->kind || (x && y);
 }
+
+/* Without a suffix of letters, such as ".ckpt" of a folder. */
+static size_t stem_nbytes(const char *name, size_t nbytes)
+{
+    size_t n = nbytes;
+    while (n > 0 && name[n - 1] >= 'a' && name[n - 1] <= 'z')
+        n--;
+    return n > 1 && n < nbytes && name[n - 1] == '.' ? n - 1 : nbytes;
+}
+
+bool step_name_of_path(const char *path, size_t nbytes, step_name *out)
+{
+    for (size_t end = nbytes, begin; end > 0; end = begin > 0 ? begin - 1 : 0) {
+        begin = end;
+        while (begin > 0 && path[begin - 1] != '/')
+            begin--;
+        step_name_read(path + begin, stem_nbytes(path + begin, end - begin), out);
+        if (step_name_has_word(out) && !out->is_too_large)
+            return true;
+    }
+    return false;
+}

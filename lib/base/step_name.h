@@ -45,6 +45,9 @@ void step_name_read(const char *name, size_t nbytes, step_name *out);
 /* Whether its number may be the first group of a larger one: "step_1_000", read as 1. */
 bool step_name_is_grouped(const char *name, size_t nbytes, const step_name *s);
 
+/* Of the last part of a path that has a word for the number; false: none has. */
+bool step_name_of_path(const char *path, size_t nbytes, step_name *out);
+
 /* Above 0 if a is the later one of the same run. */
 int step_name_compare(const step_name *a, const step_name *b);
 
