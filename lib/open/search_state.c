@@ -120,6 +120,30 @@ static bool has_member(const char *text, size_t nbytes, const char *name)
     return has || st != FSDPCK_OK;
 }
 
+/* What all writers of such a file put into it. Of names that others use too, only where it is another known file. */
+static const char *lacks_member(const char *name, const char *text, size_t nbytes)
+{
+    static const struct {
+        const char *name, *member, *damage;
+        bool is_only;
+    } rows[] = {
+        {TRAINER_STATE_JSON, "global_step", "it has no global_step: it is another file", true},
+        {"adapter_config.json", "peft_type", "it has no peft_type: it is another file", false},
+        {"tokenizer.json", "model", "it has no model of a tokenizer: it is another file", false},
+    };
+    static const char *const others[] = {"architectures", "tokenizer_class", "weight_map",
+                                         "transformers_version"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (strcmp(name, rows[i].name) != 0 || has_member(text, nbytes, rows[i].member))
+            continue;
+        bool is_other = rows[i].is_only;
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+            is_other = is_other || has_member(text, nbytes, others[k]);
+        return is_other ? rows[i].damage : NULL;
+    }
+    return NULL;
+}
+
 /* Files that were exchanged: transformers writes the model's type into each config.json, and sizes of layers into no
  * other file. */
 static const char *exchange_damage(const char *name, const char *text, size_t nbytes)
@@ -127,10 +151,9 @@ static const char *exchange_damage(const char *name, const char *text, size_t nb
     model_config config;
     const char *damage = NULL;
     const bool is_config = strcmp(name, "config.json") == 0;
-    if (strcmp(name, TRAINER_STATE_JSON) == 0)
-        return has_member(text, nbytes, "global_step")
-                   ? NULL
-                   : "it has no global_step: it is another file";
+    const char *lacking = lacks_member(name, text, nbytes);
+    if (lacking != NULL)
+        return lacking;
     if (!is_config && strcmp(name, "generation_config.json") != 0)
         return NULL;
     if (model_config_read_text(text, nbytes, &config, NULL) != FSDPCK_OK) {
