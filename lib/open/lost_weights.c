@@ -284,7 +284,7 @@ static bool is_optimizer_alone(const fsdpck_checkpoint *c)
 /* Found in the folder that was given, such as 'scheduler.bin', and without floating-point tensors that may be weights. */
 static bool is_state_alone(const fsdpck_checkpoint *c)
 {
-    if (c->entered_from == NULL || !trainer_state_is_file(c->probe.path))
+    if (c->entered_from == NULL || !trainer_state_is_alone(c->probe.path))
         return false;
     for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
         const cat_tensor *t = catalogue_tensor(&c->cat, i);
@@ -334,7 +334,7 @@ void checkpoint_warn_lost(const fsdpck_checkpoint *c, checkpoint_open_fn open)
 bool search_has_state_only(const search_result *found)
 {
     for (size_t i = 0; i < found->count; i++)
-        if (!trainer_state_is_file(found->paths[i]))
+        if (!trainer_state_is_alone(found->paths[i]))
             return false;
     return found->count > 0 && found->more == 0;
 }

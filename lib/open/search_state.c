@@ -257,6 +257,22 @@ bool trainer_state_is_file(const char *path)
            path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
+bool trainer_state_is_alone(const char *path)
+{
+    static const char record[] = "/../.metadata.json";
+    const char *name = text_file_name(path);
+    path_kind kind = PATH_ABSENT;
+    if (trainer_state_is_file(path) || strcmp(name, "extra_state") == 0) /* VeOmni's */
+        return true;
+    text_buf beside = {0};
+    text_printf(&beside, "%s%s", path, record);
+    const bool is_olmo = strcmp(name, "train") == 0 && text_check(&beside, NULL) == FSDPCK_OK &&
+                         path_probe(NULL, beside.text, &kind, NULL, NULL) == FSDPCK_OK &&
+                         kind == PATH_FILE;
+    text_release(&beside);
+    return is_olmo;
+}
+
 /* verl with Megatron-Core: model/dist_ckpt/, whose common.pt has the arguments, and the others beside it. */
 static bool is_of_verl(const char *weights, const char *path, const char *state)
 {
