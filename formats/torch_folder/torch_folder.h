@@ -55,7 +55,7 @@ typedef struct torch_folder_file {
     struct torch_folder *owner;
     uint32_t file;
     uint16_t rank;
-    char *saved_as; /* without suffix, if another name than it has */
+    char *saved_as;  /* without suffix, if another name than it has */
     zip_archive zip; /* kept where records are deflated or not yet checked */
     vec pieces;      /* while it is read: uint32_t of each archive tensor, or CAT_NONE */
 } torch_folder_file;

@@ -41,13 +41,13 @@ typedef enum model_number {
 typedef struct model_config {
     char *text; /* config.json; NULL: the folder has none */
     size_t nbytes;
-    bool has_class_name;        /* "_class_name", of a component of diffusers */
-    bool has_diffusers_version; /* "_diffusers_version" */
-    char model_type[64];        /* "llama"; "" if it is absent or longer */
+    bool has_class_name;              /* "_class_name", of a component of diffusers */
+    bool has_diffusers_version;       /* "_diffusers_version" */
+    char model_type[64];              /* "llama"; "" if it is absent or longer */
     bool has_model_type, has_version; /* "transformers_version" */
     bool has_weight_map;              /* of an index */
-    model_ties ties;            /* as transformers reads it */
-    bool ties_by_default;       /* by the model type: no member states it */
+    model_ties ties;                  /* as transformers reads it */
+    bool ties_by_default;             /* by the model type: no member states it */
     model_ties_config stated_ties;
     bool is_quantized; /* has a quantization_config */
     bool has_auto_map; /* names a class of its own: model_type may be that of another */

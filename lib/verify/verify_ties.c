@@ -26,13 +26,14 @@ static fsdpck_status find_pair(const fsdpck_verify *v, bool *is_found, uint32_t 
 static void report(fsdpck_verify *v, const text_buf names[2])
 {
     fsdpck_error what;
-    FAIL_WITH(&what, BADINPUT, TIE_DIFFERS,
-              ("config.json ties '%s' and '%s', but they differ: a loader may use the second for both",
-               names[0].text, names[1].text),
-              (path, v->src->path), (tensor, names[0].text),
-              (next, "determine which is right: for a model that is not tied, write "
-                     "\"tie_word_embeddings\": false into config.json; otherwise, omit the output "
-                     "projection: fsdpck consolidate --exclude"));
+    FAIL_WITH(
+        &what, BADINPUT, TIE_DIFFERS,
+        ("config.json ties '%s' and '%s', but they differ: a loader may use the second for both",
+         names[0].text, names[1].text),
+        (path, v->src->path), (tensor, names[0].text),
+        (next, "determine which is right: for a model that is not tied, write "
+               "\"tie_word_embeddings\": false into config.json; otherwise, omit the output "
+               "projection: fsdpck consolidate --exclude"));
     findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 
