@@ -194,9 +194,21 @@ static fsdpck_status number_tensors(match_state *s, size_t input, uint64_t **num
     return FSDPCK_OK;
 }
 
-static fsdpck_status compare_object(match_state *s, size_t input, uint32_t mine, uint32_t theirs,
-                                    uint64_t *const numbers[2], bool *equal, fsdpck_error *err)
+/* Of a dataclass, for example: such a tensor has no name under which it could be averaged. */
+static fsdpck_status find_unnamed(void *ctx, value v, fsdpck_error *err)
 {
+    bool *found = ctx;
+    (void)err;
+    *found = *found || (value_kind_of(v) == VALUE_TENSOR && value_tensor_index(v) == 0);
+    return FSDPCK_OK;
+}
+
+/* *differs: how, for the message; NULL: not at all. */
+static fsdpck_status compare_object(match_state *s, size_t input, uint32_t mine, uint32_t theirs,
+                                    uint64_t *const numbers[2], const char **differs,
+                                    fsdpck_error *err)
+{
+    bool equal = false, has_unnamed = false;
     const fsdpck_checkpoint *c = s->m->inputs[input], *own = template_of(s);
     value_pool pool;
     value both[2];
@@ -207,9 +219,14 @@ static fsdpck_status compare_object(match_state *s, size_t input, uint32_t mine,
         st = value_copy(&c->cat.pool, catalogue_object(&c->cat, theirs)->content, &pool, numbers[1],
                         &both[1], err);
     if (st == FSDPCK_OK && (c->format->objects_as_json || own->format->objects_as_json))
-        st = value_equal_in_json(&pool, both[0], &pool, both[1], equal, err);
+        st = value_equal_in_json(&pool, both[0], &pool, both[1], &equal, err);
     else if (st == FSDPCK_OK)
-        st = value_equal(&pool, both[0], &pool, both[1], equal, err);
+        st = value_equal(&pool, both[0], &pool, both[1], &equal, err);
+    if (st == FSDPCK_OK)
+        st = value_walk(&pool, both[0], find_unnamed, &has_unnamed, err);
+    *differs = !equal        ? "differs between"
+               : has_unnamed ? "has tensors without names, which are not averaged, in"
+                             : NULL;
     value_pool_release(&pool);
     return st;
 }
@@ -292,17 +309,17 @@ static fsdpck_status match_objects(match_state *s, size_t input, const strtab *m
         const char *name = strtab_text(mine, i);
         const size_t nbytes = strtab_nbytes(mine, i);
         const uint32_t k = strtab_find(&theirs, name, nbytes);
-        bool equal = false, is_compared = true;
+        const char *differs = "is in only one of";
+        bool is_compared = true;
         if (s->m->trusts_objects)
             st = names_numbers(s, mine, mine_of, name, nbytes, &is_compared, err);
         if (st != FSDPCK_OK || !is_compared || (s->m->trusts_objects && k == STRTAB_NONE))
             continue;
         if (k != STRTAB_NONE)
             st = compare_object(s, input, *VEC_AT(mine_of, const uint32_t, i),
-                                *VEC_AT(&theirs_of, const uint32_t, k), numbers, &equal, err);
-        if (st == FSDPCK_OK && !equal)
-            object_differs(s, input, name, nbytes,
-                           k == STRTAB_NONE ? "is in only one of" : "differs between");
+                                *VEC_AT(&theirs_of, const uint32_t, k), numbers, &differs, err);
+        if (st == FSDPCK_OK && differs != NULL)
+            object_differs(s, input, name, nbytes, differs);
     }
     for (uint32_t i = 0; st == FSDPCK_OK && !s->m->trusts_objects && i < strtab_count(&theirs); i++)
         if (strtab_find(mine, strtab_text(&theirs, i), strtab_nbytes(&theirs, i)) == STRTAB_NONE)
