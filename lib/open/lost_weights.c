@@ -333,8 +333,10 @@ void checkpoint_warn_lost(const fsdpck_checkpoint *c, checkpoint_open_fn open)
 
 bool search_has_state_only(const search_result *found)
 {
+    /* NeMo Automodel: optim/ beside model/ */
     for (size_t i = 0; i < found->count; i++)
-        if (!trainer_state_is_alone(found->paths[i]))
+        if (!trainer_state_is_alone(found->paths[i]) &&
+            (found->count == 1 || strcmp(text_file_name(found->paths[i]), "optim") != 0))
             return false;
     return found->count > 0 && found->more == 0;
 }

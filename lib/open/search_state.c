@@ -259,13 +259,14 @@ bool trainer_state_is_file(const char *path)
 
 bool trainer_state_is_alone(const char *path)
 {
-    static const char record[] = "/../.metadata.json";
+    /* Of VeOmni, of slime, of NeMo Automodel. */
+    static const char *const folders[] = {"extra_state", "lr_scheduler", "dataloader", "rng"};
     const char *name = text_file_name(path);
     path_kind kind = PATH_ABSENT;
-    if (trainer_state_is_file(path) || strcmp(name, "extra_state") == 0) /* VeOmni's */
+    if (trainer_state_is_file(path) || TEXT_IS_IN(name, strlen(name), folders))
         return true;
     text_buf beside = {0};
-    text_printf(&beside, "%s%s", path, record);
+    text_printf(&beside, "%s/../.metadata.json", path);
     const bool is_olmo = strcmp(name, "train") == 0 && text_check(&beside, NULL) == FSDPCK_OK &&
                          path_probe(NULL, beside.text, &kind, NULL, NULL) == FSDPCK_OK &&
                          kind == PATH_FILE;

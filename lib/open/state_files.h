@@ -8,7 +8,8 @@
  * writes beside the weights. */
 bool trainer_state_has_name(const char *name);
 bool trainer_state_is_file(const char *path);
-/* The same of a checkpoint that is only a state, if nothing is beside it: extra_state/ of VeOmni, train/ of OLMo-core. */
+/* The same of a checkpoint that is only a state, if nothing is beside it: extra_state/ of VeOmni, train/ of OLMo-core,
+ * lr_scheduler/ of slime, dataloader/ and rng/ of NeMo Automodel. */
 bool trainer_state_is_alone(const char *path);
 void trainer_state_release(fsdpck_checkpoint *c);
 /* state_files.c: lists in c->state_files, once, such files beside the weights that are not read as the checkpoint, and
