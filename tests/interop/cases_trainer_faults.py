@@ -287,7 +287,7 @@ SILENT = {
     ("veomni-0.1", "extra_state/*.pt"): (("other",), NO_RECORD),
     ("veomni-0.2", "trainer_state_rank_*.pt"): (("other",), NO_RECORD),
     ("slime", "rng.pt "): (("other",), NO_RECORD),
-    ("slime", "lr_scheduler/*"): (("other",), NO_RECORD),
+    ("slime", "lr_scheduler/*.distcp"): (("other",), NO_RECORD),
     ("transformers-full", "*.bin"): (("other",), WHOLE),
     ("composer-one", "*.pt"): (("other",), WHOLE),
     ("torchtune-files", "model-*.safetensors"): (("other",), WHOLE),
