@@ -23,7 +23,7 @@
 typedef struct dcp_marks {
     bool has_storage_meta, has_modules, has_version, has_mcore_data, has_six_properties;
     bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
-    bool is_by_fsdpck, has_traces, has_new_paths, has_step;
+    bool is_by_fsdpck, has_traces, has_new_paths, has_step, has_other_step;
     step_name step; /* of the first file with one */
     char step_file[96];
     unsigned part_folders; /* cat_origin.part_folders */

@@ -61,10 +61,13 @@ static void check_step(dcp_marks *marks, const dcp_metadata *m, const open_reque
     step_name own;
     if (!m->has_step)
         return;
-    if (marks->has_step && marks->step.step != m->step.step)
+    if (marks->has_step && !marks->has_other_step && step_name_same_kind(&marks->step, &m->step) &&
+        marks->step.step != m->step.step) {
+        marks->has_other_step = true; /* one warning, however many ranks */
         log_warn(&req->log, FSDPCK_FINDING_RANK_MIXED, "check that all files are from one save",
                  "'%s/%s' records a save of step %" PRIu64 ", '%s' one of step %" PRIu64, req->path,
                  name, m->step.step, marks->step_file, marks->step.step);
+    }
     if (marks->has_step)
         return;
     if (step_name_of_path(req->path, strlen(req->path), &own) &&

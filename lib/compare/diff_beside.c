@@ -13,7 +13,7 @@
 #include "open/other_files.h"
 #include "open/state_files.h"
 
-enum { LIST_NBYTES = 400, BLOCK_NBYTES = 1 << 20 };
+enum { LIST_NBYTES = 400 };
 
 /* trainer_state.json is a log, and no checkpoint. */
 static bool is_compared(const found_state_file *f)
@@ -123,29 +123,14 @@ static fsdpck_status compare_files(fsdpck_diff *d, const fsdpck_diff_options *o,
 
 /* ---- files of other names ---- */
 
-/* False if one cannot be read. */
-static bool same_bytes(const file *a, const file *b, uint8_t *of_a, uint8_t *of_b)
-{
-    bool same = a->nbytes == b->nbytes;
-    for (uint64_t at = 0; same && at < a->nbytes; at += BLOCK_NBYTES) {
-        const uint64_t n = a->nbytes - at < BLOCK_NBYTES ? a->nbytes - at : BLOCK_NBYTES;
-        same = file_read_at(a, at, of_a, n, NULL) == FSDPCK_OK &&
-               file_read_at(b, at, of_b, n, NULL) == FSDPCK_OK && memcmp(of_a, of_b, n) == 0;
-    }
-    return same;
-}
-
 static bool have_same_bytes(const found_state_file *a, const found_state_file *b)
 {
     file of_a = FILE_CLOSED, of_b = FILE_CLOSED;
-    uint8_t *blocks = malloc((size_t)2 * BLOCK_NBYTES);
-    const bool same = blocks != NULL &&
-                      file_open_read(&of_a, NULL, a->path, 0, NULL) == FSDPCK_OK &&
+    const bool same = file_open_read(&of_a, NULL, a->path, 0, NULL) == FSDPCK_OK &&
                       file_open_read(&of_b, NULL, b->path, 0, NULL) == FSDPCK_OK &&
-                      same_bytes(&of_a, &of_b, blocks, blocks + BLOCK_NBYTES);
+                      file_has_same_bytes(&of_a, &of_b);
     file_abandon(&of_a);
     file_abandon(&of_b);
-    free(blocks);
     return same;
 }
 

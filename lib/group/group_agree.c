@@ -87,6 +87,8 @@ fsdpck_status group_gather_inline(group *g, fsdpck_status st, group_failure how,
                                   uint64_t nbytes, fsdpck_error *err)
 {
     const uint64_t status = (uint64_t)st, message_nbytes = sizeof status + nbytes;
+    if (nbytes > g->inline_nbytes) /* of all ranks alike */
+        return FAIL(err, INTERNAL, NONE, "too many bytes for an agreement");
     if (how == GROUP_STOPS && st != FSDPCK_OK && !group_is_broken(g))
         group_link_report_failed(g->link);
     if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)

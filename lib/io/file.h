@@ -111,6 +111,9 @@ fsdpck_status path_check_folders(const folder *dir, const char *path,
 fsdpck_status file_read_at(const file *f, uint64_t offset, void *dst, uint64_t nbytes,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Whether two files have the same bytes; false if one of them cannot be read. Reads up to the first difference. */
+bool file_has_same_bytes(const file *a, const file *b);
+
 /* CHANGED if it is no longer the file that was opened (file_identity.h). */
 fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -65,18 +65,6 @@ static const fsdpck_checkpoint *owner_of(const fsdpck_checkpoint *c)
     return c;
 }
 
-static bool same_bytes(const file *a, const file *b)
-{
-    uint8_t x[4096], y[sizeof x];
-    bool same = a->nbytes == b->nbytes;
-    for (uint64_t at = 0; same && at < a->nbytes; at += sizeof x) {
-        const uint64_t n = a->nbytes - at < sizeof x ? a->nbytes - at : sizeof x;
-        same = file_read_at(a, at, x, n, NULL) == FSDPCK_OK &&
-               file_read_at(b, at, y, n, NULL) == FSDPCK_OK && memcmp(x, y, n) == 0;
-    }
-    return same;
-}
-
 /* Whether both folders have the file, and it differs. */
 static bool differs(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b, const char *name)
 {
@@ -85,7 +73,7 @@ static bool differs(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b, cons
     const bool is = x->is_folder && y->is_folder &&
                     model_file_open(&x->dir, name, CACHE_LINKS, &f, NULL) == FSDPCK_OK &&
                     model_file_open(&y->dir, name, CACHE_LINKS, &g, NULL) == FSDPCK_OK &&
-                    !same_bytes(&f, &g);
+                    !file_has_same_bytes(&f, &g);
     file_abandon(&f);
     file_abandon(&g);
     return is;

@@ -8,8 +8,7 @@
 #include "open/step_numbers.h"
 #include "state/step_files.h"
 
-/* The first block is small, as most files differ there. */
-enum { FIRST_BYTES = 1 << 12, BLOCK_BYTES = 1 << 16, STEPS_MAX = 256, FILES_MAX = 256 };
+enum { FIRST_BYTES = 1 << 12, STEPS_MAX = 256, FILES_MAX = 256 };
 
 /* The folder of a step in the path of a file. */
 typedef struct step_folder {
@@ -42,21 +41,6 @@ static bool find_folder(const char *path, step_folder *f)
     return false;
 }
 
-static bool has_same_bytes(const file *a, const file *b)
-{
-    char *one = malloc(BLOCK_BYTES), *other = malloc(BLOCK_BYTES);
-    bool is_same = a->nbytes == b->nbytes && one != NULL && other != NULL;
-    for (uint64_t at = 0, n; is_same && at < a->nbytes; at += n) {
-        const uint64_t left = a->nbytes - at, most = at == 0 ? FIRST_BYTES : BLOCK_BYTES;
-        n = left < most ? left : most;
-        is_same = file_read_at(a, at, one, n, NULL) == FSDPCK_OK &&
-                  file_read_at(b, at, other, n, NULL) == FSDPCK_OK && memcmp(one, other, n) == 0;
-    }
-    free(one);
-    free(other);
-    return is_same;
-}
-
 static bool is_same_file(const file *f, const char *path)
 {
     path_kind kind;
@@ -65,7 +49,7 @@ static bool is_same_file(const file *f, const char *path)
     if (path_probe(NULL, path, &kind, &nbytes, NULL) != FSDPCK_OK || kind != PATH_FILE ||
         nbytes != f->nbytes || file_open_read(&other, NULL, path, 0, NULL) != FSDPCK_OK)
         return false;
-    const bool is_same = has_same_bytes(f, &other);
+    const bool is_same = file_has_same_bytes(f, &other);
     file_abandon(&other);
     return is_same;
 }
