@@ -92,9 +92,6 @@ static void take_member(model_config *c, bool nested, const char *key, const jso
         t->nbytes < sizeof c->dtype && (!nested || c->dtype[0] == '\0'))
         snprintf(c->dtype, sizeof c->dtype, "%.*s", (int)t->nbytes, t->text);
     take_number(c, nested, key, t);
-    c->has_model_type = c->has_model_type || (!nested && strcmp(key, "model_type") == 0);
-    c->has_version = c->has_version || (!nested && strcmp(key, "transformers_version") == 0);
-    c->has_weight_map = c->has_weight_map || (!nested && strcmp(key, "weight_map") == 0);
     if (!nested && strcmp(key, "_class_name") == 0)
         c->has_class_name = t->kind == JSON_STRING;
     if (!nested && strcmp(key, "_diffusers_version") == 0)

@@ -44,8 +44,6 @@ typedef struct model_config {
     bool has_class_name;              /* "_class_name", of a component of diffusers */
     bool has_diffusers_version;       /* "_diffusers_version" */
     char model_type[64];              /* "llama"; "" if it is absent or longer */
-    bool has_model_type, has_version; /* "transformers_version" */
-    bool has_weight_map;              /* of an index */
     model_ties ties;                  /* as transformers reads it */
     bool ties_by_default;             /* by the model type: no member states it */
     model_ties_config stated_ties;

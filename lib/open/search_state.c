@@ -5,12 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "open/checkpoint.h"
-#include "open/model_config.h"
 #include "open/state_files.h"
-#include "open/step_manifest.h"
 
 /* With the config and the tokenizer. */
 #define AUTOMODEL_SIDE_FOLDER ".hf_metadata"
@@ -50,155 +47,6 @@ bool trainer_state_has_name(const char *name)
         if (fnmatch(globs[i], name, 0) == 0)
             return true;
     return false;
-}
-
-/* After the first object; 0: it does not end. Without its numbers, which may be NaN: Python writes it. is_list: it may be a
- * list, after a byte order mark. */
-static size_t json_end(const char *text, size_t nbytes, bool is_list)
-{
-    static const char mark[] = "\xef\xbb\xbf";
-    size_t depth = 0, i = is_list && strncmp(text, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
-    bool in_string = false;
-    while (i < nbytes && strchr(" \t\r\n", text[i]) != NULL && text[i] != '\0')
-        i++;
-    if (i == nbytes || (text[i] != '{' && !(is_list && text[i] == '[')))
-        return 0;
-    for (; i < nbytes; i++) {
-        const char c = text[i];
-        if (in_string && c == '\\')
-            i++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            depth++;
-        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
-            return i + 1;
-    }
-    return 0;
-}
-
-bool json_text_has_end(const char *text, size_t nbytes)
-{
-    return json_end(text, nbytes, true) > 0;
-}
-
-bool trainer_state_is_json(const char *name)
-{
-    static const char *const names[] = {TRAINER_STATE_JSON, "adapter_config.json", STEP_MANIFEST};
-    return TEXT_IS_IN(name, strlen(name), names);
-}
-
-bool model_json_has_name(const char *name)
-{
-    static const char *const names[] = {"config.json",
-                                        "generation_config.json",
-                                        "tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "vocab.json",
-                                        "preprocessor_config.json",
-                                        "processor_config.json"};
-    return TEXT_IS_IN(name, strlen(name), names);
-}
-
-static bool has_member(const char *text, size_t nbytes, const char *name)
-{
-    json_reader r;
-    json_token t;
-    bool has = false;
-    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
-    fsdpck_status st = json_next(&r, &t, NULL);
-    while (st == FSDPCK_OK && !has && (st = json_next(&r, &t, NULL)) == FSDPCK_OK &&
-           t.kind == JSON_KEY) {
-        has = json_is(&t, name);
-        st = json_next(&r, &t, NULL);
-        if (st == FSDPCK_OK)
-            st = json_skip(&r, &t, NULL);
-    }
-    json_reader_release(&r);
-    return has || st != FSDPCK_OK;
-}
-
-/* What all writers of such a file put into it. Of names that others use too, only where it is another known file. */
-static const char *lacks_member(const char *name, const char *text, size_t nbytes)
-{
-    static const struct {
-        const char *name, *member, *damage;
-        bool is_only;
-    } rows[] = {
-        {TRAINER_STATE_JSON, "global_step", "it has no global_step: it is another file", true},
-        {"adapter_config.json", "peft_type", "it has no peft_type: it is another file", false},
-        {"tokenizer.json", "model", "it has no model of a tokenizer: it is another file", false},
-    };
-    static const char *const others[] = {"architectures", "tokenizer_class", "weight_map",
-                                         "transformers_version"};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (strcmp(name, rows[i].name) != 0 || has_member(text, nbytes, rows[i].member))
-            continue;
-        bool is_other = rows[i].is_only;
-        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
-            is_other = is_other || has_member(text, nbytes, others[k]);
-        return is_other ? rows[i].damage : NULL;
-    }
-    return NULL;
-}
-
-/* Files that were exchanged: transformers writes the model's type into each config.json, and sizes of layers into no
- * other file. */
-static const char *exchange_damage(const char *name, const char *text, size_t nbytes)
-{
-    model_config config;
-    const char *damage = NULL;
-    const bool is_config = strcmp(name, "config.json") == 0;
-    const char *lacking = lacks_member(name, text, nbytes);
-    if (lacking != NULL)
-        return lacking;
-    if (!is_config && strcmp(name, "generation_config.json") != 0)
-        return NULL;
-    if (model_config_read_text(text, nbytes, &config, NULL) != FSDPCK_OK) {
-        model_config_release(&config);
-        return NULL;
-    }
-    const bool has_sizes = config.number_keys[MODEL_HIDDEN_SIZE] != NULL ||
-                           config.number_keys[MODEL_HIDDEN_LAYERS] != NULL;
-    if (config.has_weight_map)
-        damage = "it is an index of weights";
-    else if (is_config && config.has_version && !config.has_model_type && !has_sizes)
-        damage = "it has no model_type: it is another file, such as generation_config.json";
-    else if (!is_config && config.has_model_type && has_sizes)
-        damage = "it has the sizes of a model: it is a config.json";
-    model_config_release(&config);
-    return damage;
-}
-
-/* Python's json refuses text after the end, as of a longer file that was there before. Settings are an object. */
-static const char *json_damage(const char *name, const char *text, size_t nbytes)
-{
-    size_t end = json_end(text, nbytes, model_json_has_name(name));
-    if (nbytes == 0)
-        return "file is empty: the save did not end";
-    if (end == 0)
-        return "JSON has no end: the file was truncated, or the save did not end";
-    while (end < nbytes && memchr(" \t\r\n", text[end], 4) != NULL)
-        end++;
-    if (end < nbytes)
-        return "JSON has text after its end: the file was longer, or was written twice";
-    return text_ends_with(name, strlen(name), "config.json") && text[strspn(text, " \t\r\n")] == '['
-               ? "JSON is a list, not an object"
-               : exchange_damage(name, text, nbytes);
-}
-
-fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
-                                      size_t *nbytes, fsdpck_error *err)
-{
-    RETURN_IF(file_read_whole(&in->dir, name, TRAINER_STATE_JSON_NBYTES, text, nbytes, err));
-    const char *why = json_damage(name, *text, *nbytes);
-    if (why == NULL)
-        return FSDPCK_OK;
-    free(*text);
-    *text = NULL;
-    return FAIL(err, BADINPUT, NONE, "%s", why);
 }
 
 bool tokenizer_file_has_name(const char *name)

@@ -36,18 +36,18 @@ bool trainer_state_read_progress(const probe_input *in, trainer_progress *p);
 bool trainer_state_read_around(const fsdpck_checkpoint *c, trainer_progress *p, int64_t *named);
 /* In a DCP folder of Lightning: the values that are not tensors. */
 #define LIGHTNING_STATE "meta.pt"
-/* Whether it is that file, or another whose content is a JSON object. */
+/* side_json.c: whether it is that file, or another whose content is a JSON object. */
 bool trainer_state_is_json(const char *name);
 /* The same of a file of the model, which a loader of the weights reads: config.json, tokenizer.json. */
 bool model_json_has_name(const char *name);
-/* Whether it is a file of a tokenizer that is not JSON, such as merges.txt; why a loader cannot read it, NULL if nothing is
+/* search_state.c: whether it is a file of a tokenizer that is not JSON, such as merges.txt; why a loader cannot read it, NULL if nothing is
  * known. */
 bool tokenizer_file_has_name(const char *name);
 const char *tokenizer_file_damage(const folder *dir, const char *name);
-/* Whether an object or list ends, without its numbers. */
+/* side_json.c: whether an object or list ends, without its numbers. */
 bool json_text_has_end(const char *text, size_t nbytes);
 /* Reads such an entry of the folder. *text: to be freed. BADINPUT if it is empty, was truncated or
- * overwritten in part, or has a list in place of settings. */
+ * overwritten in part, has a list in place of settings, or is another file of these, exchanged or copied. */
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
                                       size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
