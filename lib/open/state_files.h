@@ -29,6 +29,7 @@ int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c);
 typedef struct trainer_progress {
     int64_t step; /* -1: unknown */
     double epoch; /* as 1.5; -1: unknown */
+    bool has_episodes; /* of trl's PPO: several steps of the optimizer for each of the training */
 } trainer_progress;
 /* recorded_steps.c: of this file in the folder; false: unreadable. */
 bool trainer_state_read_progress(const probe_input *in, trainer_progress *p);
