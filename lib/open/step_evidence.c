@@ -29,8 +29,8 @@ typedef struct step_evidence {
     found_step training, scheduler;
     found_step lowest, highest; /* of the files of the optimizer, and of its part */
     bool skips; /* a scaler of gradients: the optimizer skips steps, the training counts them */
-    found_step zero; /* of the training, as DeepSpeed counts it */
-    double epoch;    /* of the training; -1: unknown */
+    found_step zero;  /* of the training, as DeepSpeed counts it */
+    double epoch;     /* of the training; -1: unknown */
     bool may_be_more; /* steps of the optimizer: each update of the training makes several */
 } step_evidence;
 
@@ -168,9 +168,8 @@ static void add_zero(step_evidence *e, fsdpck_checkpoint *c)
         return;
     checkpoint_deepspeed_steps(c, &s);
     const bool is_more =
-        e->may_be_more
-            ? s.global > e->training.step
-            : e->training.step > 0 && s.global > 0 && s.global % e->training.step == 0;
+        e->may_be_more ? s.global > e->training.step
+                       : e->training.step > 0 && s.global > 0 && s.global % e->training.step == 0;
     if (s.global >= 0 && !is_more &&
         fabs((double)s.global - (double)e->training.step) > zero_slack(c, e))
         put(&e->zero, s.global, "DeepSpeed's model states");
