@@ -350,6 +350,11 @@ static int finish_text(const check_printer *v, const command_request *r, const f
                        const fsdpck_digests *d, uint64_t bad)
 {
     char a[40];
+    fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
+    fsdpck_digests_get_info(d, &k);
+    fflush(stdout);
+    if (!v->c->quiet) /* then only failures are printed */
+        note_left_out(v->c, &k);
     if (bad == 0)
         return 0;
     fprintf(stderr, "%sfsdpck %s:%s mismatch with the list: %s\n", paint(&v->c->err, PAINT_ERROR),

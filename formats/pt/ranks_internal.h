@@ -193,6 +193,7 @@ typedef struct ranks_tensor {
     uint8_t is_partial;   /* plain, of a model, and not on all ranks */
     uint8_t is_own;       /* not on all ranks: not of a model, or some rank lacks it */
     uint8_t of_model;     /* an object of a model or its optimizer */
+    uint8_t is_single;    /* a plain tensor of one element, and not of these */
     uint8_t is_filled;    /* an empty container or None, where other ranks have values below */
     uint32_t index;       /* in the catalogue's tensors */
     uint32_t first_file;
@@ -387,7 +388,7 @@ fsdpck_status ranks_check_own_ranks(ranks_state *s, fsdpck_error *err) FSDPCK_MU
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether names, contents and options all lack the number of ranks. Call after parsing. */
 bool ranks_is_count_unknown(const ranks_state *s);
-/* ranks_partial.c: also fills is_partial, is_own, of_model and is_filled. Call before ranks_merge, which moves tensors. */
+/* ranks_partial.c: also fills is_partial, is_own, of_model, is_single and is_filled. Call before ranks_merge, which moves tensors. */
 fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns about `count` values of some ranks, the first at `entry`, unless they stay with their ranks.
  * BADINPUT: RANK-DIFFER, if the rule refuses them. */

@@ -35,7 +35,7 @@ static bool same_shape(const ranks_state *s, const torch_shard *a, const torch_s
 static fsdpck_status look(const ranks_state *s, plain_list *l, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
-    const bool closely = s->req->copies.compares || t->in_rng;
+    const bool closely = s->req->copies.compares || t->in_rng || t->is_single;
     const torch_shard *a = piece_at(s, l->pieces[0]);
 
     for (size_t i = 1; i < l->count && !l->shapes_differ; i++) {
@@ -287,6 +287,7 @@ static rank_copies_use use_of(const ranks_state *s, const plain_list *l, unsigne
                                                .on_some_ranks = t->is_own,
                                                .in_optimizer = t->in_optimizer,
                                                .in_rng = t->in_rng,
+                                               .is_single = t->is_single,
                                                .is_1dim = piece_at(s, l->pieces[0])->ndim == 1,
                                                .of_stages = is_of_stages(s, l),
                                                .may_be_shard = may_be_flat(s, l),

@@ -296,6 +296,12 @@ fsdpck_status ranks_report_partial(const ranks_state *s, uint32_t entry, uint64_
     return st;
 }
 
+static bool has_one_element(const ranks_state *s, const ranks_tensor *t)
+{
+    const cat_tensor *tensor = t->kind == RANKS_PLAIN ? catalogue_tensor(s->cat, t->index) : NULL;
+    return tensor != NULL && box_nelems(catalogue_shape(s->cat, t->index), tensor->ndim) == 1;
+}
+
 static fsdpck_status search(partial_search *x, fsdpck_error *err)
 {
     ranks_state *s = x->s;
@@ -321,10 +327,12 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
         if (value_is_none(path) || value_count(&s->cat->pool, path) == 0 || is_sharded(t))
             continue;
         const bool on_all = t->rank_count == files_of(s, t);
-        if (on_all && t->kind != RANKS_OBJECT)
+        const bool single = has_one_element(s, t);
+        if (on_all && t->kind != RANKS_OBJECT && !single)
             continue;
         RETURN_IF(is_of_model(x, t, path, &of_model, err));
         t->of_model = of_model;
+        t->is_single = single && !of_model;
         if (on_all)
             continue;
         RETURN_IF(is_past_end(x, path, &past_end, err));

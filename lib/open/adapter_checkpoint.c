@@ -243,6 +243,43 @@ static fsdpck_status warn_nan(const fsdpck_checkpoint *c, const lora_set *set, u
     return FSDPCK_OK;
 }
 
+/* save_lora_weights of diffusers wrote it: by the config in the header, or by the name of the file. */
+static bool is_of_pipeline(const fsdpck_checkpoint *base, const adapter_source *from)
+{
+    const catalogue *c = &base->cat;
+    bool is =
+        from->components[0] != '\0' || (from->path != NULL && strcmp(from->path, base->path) == 0);
+    for (size_t i = 0; !is && i < catalogue_file_count(c); i++)
+        is = text_begins(text_file_name(catalogue_name(c, catalogue_file(c, i)->path)),
+                         "pytorch_lora_weights.");
+    return is;
+}
+
+/* Its names begin with the component of the pipeline, which the model of the component does not have. */
+static void warn_component(const fsdpck_checkpoint *c, const lora_set *set, uint32_t adapter,
+                           const adapter_source *from)
+{
+    static const char *const components[] = {"unet",           "transformer",    "text_encoder",
+                                             "text_encoder_2", "text_encoder_3", "prior"};
+    bool is_component = false;
+    if (!is_of_pipeline(c->base, from))
+        return;
+    for (uint32_t i = 0; !is_component && i < lora_module_count(set); i++) {
+        const lora_module *m = lora_module_at(set, i);
+        const char *path = lora_text(set, m->path);
+        const size_t n = strcspn(path, ".");
+        is_component = m->adapter == adapter && path[n] == '.' && TEXT_IS_IN(path, n, components);
+        if (is_component)
+            log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_BASE,
+                     "give --strip-prefix to a first fsdpck consolidate SRC NEW.safetensors, with "
+                     "--keys for one of several components, and --part adapter to a second one of "
+                     "NEW.safetensors",
+                     "'%s': names of the adapter begin with '%.*s.', a component of a pipeline of "
+                     "diffusers: PEFT does not find them in the model of that component",
+                     c->base->path, (int)n, path);
+    }
+}
+
 static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adapter_options *o,
                           const fsdpck_checkpoint *like, adapter_source *from, fsdpck_error *err)
 {
@@ -269,6 +306,8 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
         st = lora_extract_new(&c->base->cat, &c->base->src, set, chosen, &c->cat, &c->extract, err);
     lora_config_release(&config);
     free(chosen);
+    if (st == FSDPCK_OK)
+        warn_component(c, set, adapter, from);
     if (st == FSDPCK_OK)
         st = warn_zero(c, set, adapter, err);
     return st == FSDPCK_OK ? warn_nan(c, set, adapter, err) : st;

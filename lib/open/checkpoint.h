@@ -118,7 +118,7 @@ typedef struct found_state_file {
     char *path;
     const char *name; /* in `path` */
     uint64_t nbytes;
-    bool inspected, is_model, is_no_optimizer, is_fp16; /* the content is known; no doubt of these */
+    bool inspected, is_model, is_no_optimizer, is_fp16, has_episodes; /* the content is known; no doubt of these */
     fsdpck_state_kind kind;
     uint64_t tensors, tensor_nbytes;
     int64_t step;

@@ -137,6 +137,12 @@ static bool is_numbered(const char *name, numbered_name *n)
     return true;
 }
 
+bool numbered_file_is_of_rank(const char *name)
+{
+    numbered_name n;
+    return is_numbered(name, &n) && n.kind != SERIES_MODEL;
+}
+
 /* ---- holes ---- */
 
 static bool name_with(const numbered_name *n, uint32_t number, bool padded, char *name)
@@ -367,11 +373,12 @@ static void warn_state_folders(const probe_input *in, const cat_origin *origin, 
                                const logger *log)
 {
     const char *name;
-    for (size_t i = 0; (name = state_list_folder(in, i)) != NULL; i++) {
+    bool of_each_process;
+    for (size_t i = 0; (name = state_list_folder(in, i, &of_each_process)) != NULL; i++) {
         char *path = folder_path_join(in->path, name);
         probe_input below;
         if (path != NULL && probe_gather(path, &below, NULL) == FSDPCK_OK) {
-            warn_one(&below, true, NULL, origin, recorded, log);
+            warn_one(&below, of_each_process, NULL, origin, recorded, log);
             probe_release(&below);
         }
         free(path);

@@ -14,6 +14,8 @@
 void numbered_files_warn(const fsdpck_checkpoint *c, const catalogue *read);
 /* "model_1.safetensors", "pytorch_model_1.bin": a further model of a run of accelerate. */
 bool numbered_file_is_model(const char *name);
+/* "rng_state_1.pth", "extra_state_rank_1.pt". */
+bool numbered_file_is_of_rank(const char *name);
 /* In a folder of several checkpoints. read, origin: NULL, unknown. */
 void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
                                 const cat_origin *origin, const logger *log);

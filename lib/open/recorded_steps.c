@@ -143,17 +143,18 @@ void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
         read_optimizer_steps(c, &steps->lowest, &steps->optimizer);
 }
 
-/* Members of the root object. */
+/* Members of the root object, in the order of their names. */
 static void read_progress(const char *text, size_t nbytes, trainer_progress *p)
 {
     json_reader r;
     json_token t;
-    *p = (trainer_progress){-1, -1};
+    *p = (trainer_progress){-1, -1, false};
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
     fsdpck_status st = json_next(&r, &t, NULL);
     while (st == FSDPCK_OK && (p->step < 0 || p->epoch < 0) &&
            (st = json_next(&r, &t, NULL)) == FSDPCK_OK && t.kind == JSON_KEY) {
         const bool is_step = json_is(&t, "global_step"), is_epoch = json_is(&t, "epoch");
+        p->has_episodes = p->has_episodes || json_is(&t, "episode");
         st = json_next(&r, &t, NULL);
         if (st == FSDPCK_OK && is_step && t.is_u64 && t.u64 < INT64_MAX)
             p->step = (int64_t)t.u64;
@@ -169,7 +170,7 @@ bool trainer_state_read_progress(const probe_input *in, trainer_progress *p)
 {
     char *text = NULL;
     size_t nbytes;
-    *p = (trainer_progress){-1, -1};
+    *p = (trainer_progress){-1, -1, false};
     if (trainer_state_read_json(in, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
         return false;
     read_progress(text, nbytes, p);
@@ -304,7 +305,7 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
     while (c->base != NULL)
         c = c->base;
     *recorded_in = TRAINER_STATE_JSON;
-    trainer_progress around = {-1, -1};
+    trainer_progress around = {-1, -1, false};
     const bool is_inside = trainer_state_read_around(c, &around, named);
     *of_trainer = is_inside;
     *recorded = around.step;

@@ -184,13 +184,14 @@ static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c, const cat
 static void inspect_json(found_state_file *f)
 {
     probe_input in;
-    trainer_progress p = {-1, -1};
+    trainer_progress p = {-1, -1, false};
     char *holder = strndup(f->path, (size_t)(f->name - f->path - 1));
     const bool is_open = holder != NULL && probe_gather(holder, &in, NULL) == FSDPCK_OK;
     const bool is_read = is_open && trainer_state_read_progress(&in, &p);
     f->kind = is_read ? FSDPCK_STATE_PROGRESS : FSDPCK_STATE_UNREAD;
     f->step = p.step;
     f->epoch = p.epoch;
+    f->has_episodes = p.has_episodes;
     if (is_open)
         probe_release(&in);
     free(holder);

@@ -27,8 +27,9 @@ int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c);
 #define TRAINER_STATE_JSON        "trainer_state.json"
 #define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
 typedef struct trainer_progress {
-    int64_t step; /* -1: unknown */
-    double epoch; /* as 1.5; -1: unknown */
+    int64_t step;      /* -1: unknown */
+    double epoch;      /* as 1.5; -1: unknown */
+    bool has_episodes; /* of trl's PPO: several steps of the optimizer for each of the training */
 } trainer_progress;
 /* recorded_steps.c: of this file in the folder; false: unreadable. */
 bool trainer_state_read_progress(const probe_input *in, trainer_progress *p);

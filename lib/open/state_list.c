@@ -11,14 +11,18 @@
 typedef struct folder_row {
     const char *folder, *glob;
     const char *beside; /* an entry of the step that must be there too; NULL: none */
+    bool is_of_dim;     /* of the ranks of one dim of the mesh, not of each process */
 } folder_row;
 
 static const folder_row rows[] = {
-    {"train", "rank*.pt", "model_and_optim"}, /* OLMo-core */
+    {"train", "rank*.pt", "model_and_optim", false}, /* OLMo-core */
     /* VeOmni: extra_state_rank_R.pt, rank_R.pt */
-    {"extra_state", "*rank_*.pt", NULL},
-    {"loader", "rank_*.pt", "model"},
-    {"model", "lr_scheduler.pt", "extra_state"},
+    {"extra_state", "*rank_*.pt", NULL, false},
+    {"loader", "rank_*.pt", "model", false},
+    {"model", "lr_scheduler.pt", "extra_state", false},
+    /* NeMo Automodel */
+    {"rng", "rng_dp_rank_*.pt", "model", true},
+    {"dataloader", "dataloader_dp_rank_*.pt", "model", true},
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
@@ -88,10 +92,12 @@ bool state_list_has_folder(const probe_input *in, const char *name)
     return listed > 0 && others == 0;
 }
 
-const char *state_list_folder(const probe_input *in, size_t i)
+const char *state_list_folder(const probe_input *in, size_t i, bool *of_each_process)
 {
     for (size_t k = 0; k < ROWS; k++)
-        if (state_list_has_folder(in, rows[k].folder) && i-- == 0)
+        if (state_list_has_folder(in, rows[k].folder) && i-- == 0) {
+            *of_each_process = !rows[k].is_of_dim;
             return rows[k].folder;
+        }
     return NULL;
 }

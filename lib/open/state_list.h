@@ -17,7 +17,8 @@ fsdpck_status state_list_read(const probe_input *in, strtab *names,
 /* Whether state_list_read lists the files of the folder `name` inside `in`, and the folder has no other weights. */
 bool state_list_has_folder(const probe_input *in, const char *name);
 
-/* Folder number `i` whose files it lists; NULL after the last. */
-const char *state_list_folder(const probe_input *in, size_t i);
+/* Folder number `i` whose files it lists; NULL after the last. *of_each_process: its files are; otherwise of the ranks of
+ * one dim of the mesh. */
+const char *state_list_folder(const probe_input *in, size_t i, bool *of_each_process);
 
 #endif

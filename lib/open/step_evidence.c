@@ -29,8 +29,9 @@ typedef struct step_evidence {
     found_step training, scheduler;
     found_step lowest, highest; /* of the files of the optimizer, and of its part */
     bool skips; /* a scaler of gradients: the optimizer skips steps, the training counts them */
-    found_step zero; /* of the training, as DeepSpeed counts it */
-    double epoch;    /* of the training; -1: unknown */
+    found_step zero;  /* of the training, as DeepSpeed counts it */
+    double epoch;     /* of the training; -1: unknown */
+    bool may_be_more; /* steps of the optimizer: each update of the training makes several */
 } step_evidence;
 
 static void put(found_step *to, int64_t step, const char *from)
@@ -61,6 +62,7 @@ static void add_file(step_evidence *e, const found_state_file *f)
         e->rule = RULE_EQUAL;
         put(&e->training, f->step, TRAINER_STATE_JSON);
         e->epoch = f->epoch;
+        e->may_be_more = f->has_episodes;
     } else if (f->kind == FSDPCK_STATE_OPTIMIZER) {
         add_optimizer(e, f->step, from);
     } else if (f->kind == FSDPCK_STATE_SCHEDULER && strcmp(f->name, "scheduler.pt") == 0) {
@@ -159,14 +161,16 @@ static void add_zero(step_evidence *e, fsdpck_checkpoint *c)
     if (e->rule == RULE_NONE && trainer_state_read_around(c, &around, &ignored)) {
         e->rule = RULE_EQUAL;
         e->epoch = around.epoch;
+        e->may_be_more = around.has_episodes;
         put(&e->training, around.step, TRAINER_STATE_JSON);
     }
     if (e->rule != RULE_EQUAL)
         return;
     checkpoint_deepspeed_steps(c, &s);
-    const bool is_multiple =
-        e->training.step > 0 && s.global > 0 && s.global % e->training.step == 0;
-    if (s.global >= 0 && !is_multiple &&
+    const bool is_more =
+        e->may_be_more ? s.global > e->training.step
+                       : e->training.step > 0 && s.global > 0 && s.global % e->training.step == 0;
+    if (s.global >= 0 && !is_more &&
         fabs((double)s.global - (double)e->training.step) > zero_slack(c, e))
         put(&e->zero, s.global, "DeepSpeed's model states");
 }
@@ -200,7 +204,7 @@ static void collect(step_evidence *e, fsdpck_checkpoint *c)
 static const found_step *odd_optimizer(const step_evidence *e)
 {
     const bool may_be_less = e->skips || e->rule == RULE_LIMIT;
-    if (e->highest.step > e->training.step)
+    if (e->highest.step > e->training.step && !e->may_be_more)
         return &e->highest;
     return e->lowest.step >= 0 && e->lowest.step < e->training.step && !may_be_less ? &e->lowest
                                                                                     : NULL;

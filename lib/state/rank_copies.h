@@ -14,6 +14,7 @@ typedef struct rank_copies {
     /* Of tensors: */
     bool in_optimizer; /* an optimizer's own numbering */
     bool in_rng;       /* state of a random generator */
+    bool is_single;    /* one element, and not of a model or its optimizer: as a number */
     bool is_1dim;
     bool of_stages;    /* state of different parameters, which pipeline stages number alike */
     bool may_be_shard; /* optimizer state that may be each rank's shard of a flat parameter */

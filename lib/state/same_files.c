@@ -13,8 +13,8 @@ enum {
     SAMPLES_OF_ALL = 1024,
     SAMPLES_OF_EACH = 16,
     SAMPLE_NBYTES = 16384,
-    /* Of a file with one record: fewer equal bytes may be an accident. */
-    MOMENT_NBYTES_LEAST = 4096
+    /* Of a file with one record: fewer equal bytes, such as 64 floats, may be an accident. */
+    MOMENT_NBYTES_LEAST = 256
 };
 
 typedef struct file_records {

@@ -60,7 +60,7 @@ static rank_copies_use use_of(const void *ctx, const rank_copies *c)
         return RANK_COPIES_JOIN;
     if (first)
         return RANK_COPIES_FIRST;
-    return c->is_object || c->in_rng ? RANK_COPIES_OBJECTS : RANK_COPIES_JOIN;
+    return c->is_object || c->in_rng || c->is_single ? RANK_COPIES_OBJECTS : RANK_COPIES_JOIN;
 }
 
 rank_copies_rule per_rank_copies(const per_rank_rule *rule)

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/numbered_files.h"
 #include "open/single_rank_file.h"
+#include "open/state_files.h"
 #include "verify/latest_copies.h"
 #include "verify/latest_name.h"
 
@@ -29,14 +31,20 @@ static bool is_part_of_checkpoint(const folder *dir, const char *name)
            format_is_safetensors_rank(name);
 }
 
-/* So is an unreadable folder: opening it reports the cause. */
+/* "rng_state_1.pth": its number is no step, as that of optimizer_1000.pt may be. */
+static bool is_state_of_rank(const char *name)
+{
+    return trainer_state_has_name(name) && numbered_file_is_of_rank(name);
+}
+
+/* An unreadable folder may be: opening it reports the cause. */
 static bool may_be_checkpoint(const folder *dir, const char *name)
 {
     path_kind kind;
     return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
            path_is_dangling(dir, name) ||
            (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0' &&
-            !is_part_of_checkpoint(dir, name));
+            !is_part_of_checkpoint(dir, name) && !is_state_of_rank(name));
 }
 
 static bool is_candidate(const folder *dir, const char *name, step_name *s)

@@ -6,6 +6,7 @@
 
 #include "base/step_name.h"
 #include "base/text.h"
+#include "io/saved_names.h"
 #include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/megatron_config.h"
@@ -329,6 +330,22 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
     return st;
 }
 
+void trainer_state_warn_exchanged(const probe_input *in, const strtab *names, const logger *log)
+{
+    const size_t count = strtab_count(names);
+    saved_name *list = calloc(count + 1, sizeof *list);
+    size_t n = 0;
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        const char *path = strtab_text(names, i);
+        if (numbered_file_is_of_rank(text_file_name(path)))
+            list[n++] = (saved_name){path, saved_name_read(&in->dir, path)};
+    }
+    saved_names_warn(list, n, in->path, log);
+    for (size_t i = 0; i < n; i++)
+        free((char *)list[i].saved_as);
+    free(list);
+}
+
 static fsdpck_status check_name(fsdpck_context *ctx, const probe_input *in, const char *name,
                                 bool ends_only, fsdpck_error *err)
 {
@@ -358,6 +375,8 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
     fsdpck_status st = trainer_state_names(in, read, &names, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
         st = check_name(ctx, in, strtab_text(&names, i), ends_only, err);
+    if (st == FSDPCK_OK)
+        trainer_state_warn_exchanged(in, &names, &ctx->log);
     strtab_release(&names);
     return st == FSDPCK_OK ? check_read(ctx, in, read, ends_only, err) : st;
 }

@@ -252,6 +252,9 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .sample_end = verify_is_sample(v) ? fraction_of(v->options.sample_end) - 1 : 0,
         .deadline_ns = v->deadline_ns,
     };
+    /* The tensors inside objects are in the catalogue only once these are loaded. */
+    if (v->level >= CHECK_NUMERIC)
+        RETURN_IF(group_agree(ctx->group, checkpoint_load_inner(v->src, err), err));
     RETURN_IF(check_run(&r, &v->found, &v->result, err));
     return group_agree(ctx->group, remote_folder_check_unchanged(v->src->remote_files, err), err);
 }

@@ -34,6 +34,8 @@ Test(per_rank, the_policy_decides_where_copies_differ_or_some_ranks_have_none)
         {{.name = "a"}, USES(JOIN, JOIN, JOIN, JOIN, JOIN)},
         {{.name = "a", .differ = true}, USES(JOIN, EACH, FIRST, OMIT, REFUSE)},
         {{.name = "a", .differ = true, .in_rng = true}, USES(OBJECTS, EACH, FIRST, OMIT, REFUSE)},
+        {{.name = "a", .differ = true, .is_single = true},
+         USES(OBJECTS, EACH, FIRST, OMIT, REFUSE)},
         {{.name = "a", .on_some_ranks = true}, USES(JOIN, EACH, JOIN, OMIT, REFUSE)},
         {{.name = "a", .of_stages = true}, USES(JOIN, EACH, JOIN, JOIN, JOIN)},
         {{.name = "a", .is_object = true}, USES(JOIN, JOIN, JOIN, JOIN, JOIN)},
