@@ -198,7 +198,7 @@ static bool are_same(const folder *dir, const char *name, const char *other)
     return same;
 }
 
-/* The name of a file beside it with the same bytes, of which this one is not; NULL: none. Empty lists of tokens are equal, and the
+/* The name of another file with the same bytes; NULL: none. Empty lists of tokens are equal, and the
  * configs of an image processor may be. */
 static const char *copied_from(const probe_input *in, const char *name, const char *text,
                                size_t nbytes)
