@@ -121,7 +121,7 @@ typedef struct found_state_file {
     bool inspected, is_model, is_no_optimizer, is_fp16; /* the content is known; no doubt of these */
     fsdpck_state_kind kind;
     uint64_t tensors, tensor_nbytes;
-    int64_t step;
+    int64_t step, recorded, ranks; /* the last two: step_records.h; -1: unknown */
     double epoch; /* of TRAINER_STATE_JSON; -1: unknown */
 } found_state_file;
 
@@ -237,7 +237,7 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 typedef fsdpck_status (*checkpoint_open_fn)(fsdpck_context *, const char *, const fsdpck_open_options *, format_found_fn, void *, fsdpck_checkpoint **, fsdpck_error *);
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
-void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
+void checkpoint_warn_other_weights(fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
 bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
@@ -476,7 +476,7 @@ void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
 /* The most steps of a parameter in the state of an optimizer; -1: unknown. */
 int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c);
 /* The step in a file of the trainer (*of_trainer) or else an object or tensor, and that in the name of the folder.
- * *recorded_in: the file or the name, a constant. False if one of them is unknown. */
+ * *recorded_in: the file or the name, valid as long as c. False if one of them is unknown. */
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
                              const char **recorded_in, bool *of_trainer);
 

@@ -55,7 +55,7 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
                  name);
 }
 
-void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read,
+void checkpoint_warn_other_weights(fsdpck_checkpoint *c, const catalogue *read,
                                    checkpoint_open_fn open)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;

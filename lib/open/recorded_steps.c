@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/state_files.h"
-#include "open/step_manifest.h"
 #include "open/step_numbers.h"
+#include "open/step_records.h"
 
 static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, const char *name)
 {
@@ -177,37 +177,6 @@ bool trainer_state_read_progress(const probe_input *in, trainer_progress *p)
     return true;
 }
 
-/* -1: unknown */
-static int64_t step_in_folder(const probe_input *in)
-{
-    trainer_progress p;
-    return trainer_state_read_progress(in, &p) ? p.step : -1;
-}
-
-/* Beside the only file of the weights too, if the folder was given. -1: none. */
-static int64_t step_of_trainer_state(const fsdpck_checkpoint *c)
-{
-    const bool has =
-        c->probe.is_folder ? probe_has_entry(&c->probe, TRAINER_STATE_JSON) : c->entered;
-    return has ? step_in_folder(&c->probe) : -1;
-}
-
-static int64_t step_of_manifest(const fsdpck_checkpoint *c)
-{
-    step_manifest m;
-    return step_manifest_read(&c->probe, &m) ? m.step : -1;
-}
-
-/* The object global_step of Lightning's meta.pt. */
-static int64_t step_of_lightning(fsdpck_checkpoint *c)
-{
-    for (uint32_t i = 0; c->format->id == FSDPCK_FORMAT_DCP && i < catalogue_object_count(&c->cat);
-         i++)
-        if (strcmp(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name), "global_step") == 0)
-            return int_object(c, i);
-    return -1;
-}
-
 /* Of the folder with the weights; "" if it is not in the path. */
 static void folder_name(const fsdpck_checkpoint *c, char *name, size_t capacity)
 {
@@ -223,37 +192,36 @@ static void folder_name(const fsdpck_checkpoint *c, char *name, size_t capacity)
         snprintf(name, capacity, "%.*s", (int)(end - at), at);
 }
 
-/* Of the files of a trainer that names its folders by the step; -1: none. */
-static int64_t step_of_trainer(fsdpck_checkpoint *c, const char *name, const step_name *s,
-                               const char **recorded_in)
+/* The first that differs from the number of its folder, or else the first with one. */
+typedef struct named_search {
+    int64_t step, named; /* named -1: none */
+    const char *name;
+} named_search;
+
+static bool take_named(void *ctx, const step_record *r)
 {
-    if (s->kind == STEP_CHECKPOINT && strncmp(name, "checkpoint-", 11) == 0) {
-        *recorded_in = TRAINER_STATE_JSON;
-        return step_of_trainer_state(c);
-    }
-    if (s->kind == STEP_STEP && strncmp(name, "global_step_", 12) == 0) {
-        *recorded_in = STEP_MANIFEST;
-        return step_of_manifest(c);
-    }
-    if (s->kind == STEP_STEP && text_ends_with(name, strlen(name), ".ckpt") &&
-        strstr(name, "step=") != NULL && probe_has_entry(&c->probe, LIGHTNING_STATE)) {
-        *recorded_in = LIGHTNING_STATE;
-        return step_of_lightning(c);
-    }
-    return -1;
+    named_search *s = ctx;
+    const bool fits = step_record_fits(r);
+    if (r->step < 0 || r->named < 0 || (fits && s->named >= 0))
+        return true;
+    *s = (named_search){fits ? r->named : r->step, r->named, r->name};
+    return fits;
+}
+
+int64_t checkpoint_number(fsdpck_checkpoint *c, const char *key)
+{
+    const uint32_t object = find_object(c, key);
+    const uint32_t tensor = catalogue_find(&c->cat, key, strlen(key));
+    return object != CAT_NONE   ? int_object(c, object)
+           : tensor != CAT_NONE ? step_number_of(c, tensor)
+                                : -1;
 }
 
 /* Of an object or a tensor with one of the keys; -1: none. *key: a constant. */
 static int64_t step_of_state(fsdpck_checkpoint *c, const char **key)
 {
-    for (size_t i = 0; step_key_at(i) != NULL; i++) {
-        const char *name = step_key_at(i);
-        const uint32_t object = find_object(c, name);
-        const uint32_t tensor = catalogue_find(&c->cat, name, strlen(name));
-        const int64_t step = object != CAT_NONE   ? int_object(c, object)
-                             : tensor != CAT_NONE ? step_number_of(c, tensor)
-                                                  : -1;
-        *key = name;
+    for (size_t i = 0; (*key = step_key_at(i)) != NULL; i++) {
+        const int64_t step = checkpoint_number(c, *key);
         if (step >= 0)
             return step;
     }
@@ -310,17 +278,29 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
     *recorded = around.step;
     if (is_inside && *recorded != *named)
         return true;
+    named_search found = {-1, -1, NULL};
+    step_records_each(c, take_named, &found);
+    if (found.named >= 0) {
+        *of_trainer = true;
+        *recorded = found.step;
+        *named = found.named;
+        *recorded_in = found.name;
+        return true;
+    }
     folder_name(c, name, sizeof name);
     step_name_read(name, strlen(name), &s);
     if (s.is_too_large || s.step > INT64_MAX || (s.kind != STEP_STEP && s.kind != STEP_CHECKPOINT))
         return false;
     *named = (int64_t)s.step;
-    *recorded = step_of_trainer(c, name, &s, recorded_in);
-    *of_trainer = *recorded >= 0;
-    if (!*of_trainer)
-        *recorded = step_of_state(c, recorded_in);
-    *of_trainer = *of_trainer || is_inside; /* there, DeepSpeed names its folder by its own count */
+    *recorded = step_of_state(c, recorded_in);
+    *of_trainer = is_inside; /* there, DeepSpeed names its folder by its own count */
     return *recorded >= 0;
+}
+
+static bool add_record(void *ctx, const step_record *r)
+{
+    add_step(ctx, r->step, "", r->name);
+    return true;
 }
 
 /* Files of other hosts are read only while all ranks serve them: there, what opening found is all. */
@@ -339,8 +319,7 @@ int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
     } else if (!c->steps_known) {
         c->steps_known = true;
         add_objects(c);
-        add_step(c, step_of_trainer_state(c), "", TRAINER_STATE_JSON);
-        add_step(c, step_of_manifest(c), "", STEP_MANIFEST);
+        step_records_each_json(c, add_record, c);
         add_step(c, checkpoint_iteration(c), "", "common state");
         add_tensors(c);
         if (!c->cat.origin.step_is_recorded) /* in objects */

@@ -6,6 +6,7 @@
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "open/state_list.h"
+#include "open/step_records.h"
 
 bool state_file_is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
 {
@@ -213,14 +214,18 @@ fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
 static void inspect_file(fsdpck_checkpoint *c, found_state_file *f)
 {
     fsdpck_checkpoint *state = NULL;
+    const step_record_row *row = step_record_row_of(f->name);
     f->inspected = true;
-    f->step = -1;
+    f->step = f->recorded = f->ranks = -1;
     if (strcmp(f->name, TRAINER_STATE_JSON) == 0) {
         inspect_json(f);
         return;
     }
-    if (state_file_open(c, f, &state, NULL) == FSDPCK_OK)
+    if (state_file_open(c, f, &state, NULL) == FSDPCK_OK) {
         inspect_weights(f, state, &c->cat);
+        if (row != NULL)
+            step_record_read(state, row, &f->recorded, &f->ranks);
+    }
     fsdpck_close(state);
 }
 

@@ -23,6 +23,8 @@ fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
 /* How often a scheduler of the learning rate made a step; -1: unknown, or one of ReduceLROnPlateau, which
  * counts evaluations. */
 int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c);
+/* recorded_steps.c: the object or tensor of this name, if it is one whole number; -1: none. */
+int64_t checkpoint_number(fsdpck_checkpoint *c, const char *key);
 /* trainer_state.json, which transformers writes last. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
 #define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)

@@ -10,6 +10,7 @@
 #include "open/copied_file.h"
 #include "open/state_files.h"
 #include "open/step_numbers.h"
+#include "open/step_records.h"
 #include "state/step_files.h"
 
 /* How a trainer counts its steps. */
@@ -281,9 +282,30 @@ static void put_warning(const fsdpck_checkpoint *c, const fsdpck_error *what)
              what->message, what->expected, what->found);
 }
 
+bool step_evidence_of_name(fsdpck_checkpoint *c, bool *of_trainer, fsdpck_error *what)
+{
+    int64_t recorded, named;
+    const char *recorded_in;
+    if (c->remote_files != NULL || c->ctx->group != NULL ||
+        !checkpoint_step_of_name(c, &recorded, &named, &recorded_in, of_trainer) ||
+        recorded == named)
+        return false;
+    FAIL_WITH(what, BADINPUT, STEP_NAME,
+              ("'%s'%s records another step than the name of the folder", recorded_in,
+               *of_trainer ? "" : " in the checkpoint"),
+              (path, c->path), (expected, "step %" PRId64, named),
+              (found, "step %" PRId64, recorded));
+    return true;
+}
+
 void step_evidence_warn(fsdpck_checkpoint *c)
 {
+    bool of_trainer;
     fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (step_evidence_of_name(c, &of_trainer, &what) && of_trainer)
+        put_warning(c, &what);
+    if (step_records_differ(c, &what))
+        put_warning(c, &what);
     if (!is_zero(c) && step_evidence_differs(c, &what))
         put_warning(c, &what);
 }
