@@ -280,7 +280,7 @@ bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *n
         return true;
     named_search found = {-1, -1, NULL};
     step_records_each(c, take_named, &found);
-    if (found.named >= 0) {
+    if (found.named >= 0 && (found.step != found.named || !is_inside)) {
         *of_trainer = true;
         *recorded = found.step;
         *named = found.named;
