@@ -298,16 +298,18 @@ bool step_evidence_of_name(fsdpck_checkpoint *c, bool *of_trainer, fsdpck_error 
     return true;
 }
 
-void step_evidence_warn(fsdpck_checkpoint *c)
+bool step_evidence_warn(fsdpck_checkpoint *c)
 {
-    bool of_trainer;
+    bool of_trainer = false;
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (step_evidence_of_name(c, &of_trainer, &what) && of_trainer)
+    const bool is_other = step_evidence_of_name(c, &of_trainer, &what) && of_trainer;
+    if (is_other)
         put_warning(c, &what);
     if (step_records_differ(c, &what))
         put_warning(c, &what);
     if (!is_zero(c) && step_evidence_differs(c, &what))
         put_warning(c, &what);
+    return is_other;
 }
 
 /* ---- files of two saves ---- */

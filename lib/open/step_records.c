@@ -12,6 +12,9 @@
 #include "open/state_list.h"
 #include "open/step_manifest.h"
 
+/* Not a file: common.pt, or an object of newer releases. */
+#define COMMON_STATE "common_state"
+
 static const step_record_row rows[] = {
     {TRAINER_STATE_JSON, "global_step", NULL, "checkpoint-*", 0},
     {STEP_MANIFEST, "global_step", "world_size", "global_step_*", 0},
@@ -20,7 +23,8 @@ static const step_record_row rows[] = {
     {"train/rank*.pt", "global_step", "world_size", "step*", 0},         /* OLMo-core */
     {"extra_state/*rank_*.pt", "global_step", NULL, "global_step_*", 0}, /* VeOmni */
     {"trainer_state_rank_*.pt", "global_step", NULL, "global_step_*", 0},
-    {"train_state.pt", "step", NULL, "iter_*", 0}, /* Megatron-Bridge */
+    {"train_state.pt", "step", NULL, "iter_*", 0},  /* Megatron-Bridge */
+    {COMMON_STATE, "iteration", NULL, "iter_*", 0}, /* Megatron-Core */
     /* NeMo Automodel: the step that follows, but for the last one of a run */
     {"step_scheduler.pt", "step", NULL, "epoch_*_step_*", 1},
 };
@@ -149,6 +153,20 @@ static bool each_read(fsdpck_checkpoint *c, step_record_fn fn, void *ctx)
     return goes_on;
 }
 
+static bool each_common(fsdpck_checkpoint *c, step_record_fn fn, void *ctx)
+{
+    step_record r = {.row = step_record_row_of(COMMON_STATE),
+                     .name = probe_has_entry(&c->probe, "common.pt") ? "common.pt" : COMMON_STATE,
+                     .step = checkpoint_iteration(c),
+                     .ranks = -1};
+    char *path = r.step < 0 ? NULL : folder_path_join(c->probe.path, r.name);
+    r.path = path;
+    r.named = path == NULL ? -1 : number_of_folder(path, r.name, r.row);
+    const bool goes_on = path == NULL || fn(ctx, &r);
+    free(path);
+    return goes_on;
+}
+
 static void each_state_file(fsdpck_checkpoint *c, step_record_fn fn, void *ctx)
 {
     fsdpck_state_file ignored = FSDPCK_INIT(fsdpck_state_file);
@@ -171,7 +189,8 @@ void step_records_each(fsdpck_checkpoint *c, step_record_fn fn, void *ctx)
 {
     while (c->base != NULL)
         c = c->base;
-    if (has_local_files(c) && each_json(c, fn, ctx) && each_read(c, fn, ctx))
+    if (has_local_files(c) && each_json(c, fn, ctx) && each_read(c, fn, ctx) &&
+        each_common(c, fn, ctx))
         each_state_file(c, fn, ctx);
 }
 
