@@ -27,7 +27,7 @@
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records; step_evidence.c: whether they are of two saves
- *     step_manifest.c     checkpoint_manifest.json of VeOmni
+ *     step_manifest.c     JSON with the step of a trainer; step_rows.c: all such files; step_records.c: against the folder's name
  *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json; weights_names.c: names of their files
@@ -475,7 +475,7 @@ typedef struct deepspeed_steps {
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
 /* The most steps of a parameter in the state of an optimizer; -1: unknown. */
 int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c);
-/* The step in a file of the trainer (*of_trainer) or else an object or tensor, and that in the name of the folder.
+/* step_records.c: the step in a file of the trainer (*of_trainer) or else an object or tensor, and that in the name of the folder.
  * *recorded_in: the file or the name, valid as long as c. False if one of them is unknown. */
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
                              const char **recorded_in, bool *of_trainer);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/recorded_ranks.h"
 #include "open/state_list.h"
 #include "open/step_manifest.h"
-#include "open/step_records.h"
 
 enum {
     NAME_NBYTES_MAX = 256,
@@ -399,10 +399,10 @@ static void warn_of_step(const probe_input *in, const cat_origin *origin, const 
 
 /* c: NULL, several checkpoints */
 static void warn_folder(const probe_input *in, fsdpck_checkpoint *c, const catalogue *read,
-                        const cat_origin *origin, const logger *log)
+                        const cat_origin *origin, checkpoint_open_fn open, const logger *log)
 {
     recorded_ranks recorded;
-    step_records_ranks(in, c, &recorded);
+    recorded_ranks_read(in, c, open, &recorded);
     warn_one(in, false, read, origin, &recorded, log);
     if (in->is_folder)
         warn_state_folders(in, origin, &recorded, log);
@@ -412,16 +412,16 @@ static void warn_folder(const probe_input *in, fsdpck_checkpoint *c, const catal
 
 void numbered_files_warn_folder(const probe_input *in, const logger *log)
 {
-    warn_folder(in, NULL, NULL, NULL, log);
+    warn_folder(in, NULL, NULL, NULL, NULL, log);
 }
 
-void numbered_files_warn(fsdpck_checkpoint *c, const catalogue *read)
+void numbered_files_warn(fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open)
 {
     probe_input above;
-    warn_folder(&c->probe, c, read, &read->origin, &c->ctx->log);
+    warn_folder(&c->probe, c, read, &read->origin, open, &c->ctx->log);
     if (c->entered_from == NULL || c->ctx->group != NULL ||
         probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
         return;
-    warn_folder(&above, c, NULL, &read->origin, &c->ctx->log);
+    warn_folder(&above, c, NULL, &read->origin, open, &c->ctx->log);
     probe_release(&above);
 }

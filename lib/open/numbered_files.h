@@ -11,7 +11,7 @@
 
 /* FILE-OF-SET if a lower number is missing, or if the states of ranks are fewer or more than the ranks of the
  * weights: in the checkpoint's folder, and in that in which it was found. read: the files that were opened. */
-void numbered_files_warn(fsdpck_checkpoint *c, const catalogue *read);
+void numbered_files_warn(fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
 /* "model_1.safetensors", "pytorch_model_1.bin": a further model of a run of accelerate. */
 bool numbered_file_is_model(const char *name);
 /* In a folder of several checkpoints. */

@@ -62,7 +62,7 @@ void checkpoint_warn_other_weights(fsdpck_checkpoint *c, const catalogue *read,
     const char *first = NULL;
     uint64_t count = 0;
     strtab cut;
-    numbered_files_warn(c, read);
+    numbered_files_warn(c, read, open);
     shard_gaps_warn(c, read);
     if (!c->probe.is_folder)
         warn_file_of_set(c);

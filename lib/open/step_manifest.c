@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "open/state_files.h"
 
 #define NBYTES_MAX ((uint64_t)1 << 20)
 
@@ -57,4 +58,40 @@ bool step_manifest_read(const probe_input *in, step_manifest *m)
         return true;
     *m = (step_manifest){-1, -1};
     return false;
+}
+
+/* ---- trainer_state.json ---- */
+
+/* Members of the root object. */
+static void read_progress(const char *text, size_t nbytes, trainer_progress *p)
+{
+    json_reader r;
+    json_token t;
+    *p = (trainer_progress){-1, -1};
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
+    fsdpck_status st = json_next(&r, &t, NULL);
+    while (st == FSDPCK_OK && (p->step < 0 || p->epoch < 0) &&
+           (st = json_next(&r, &t, NULL)) == FSDPCK_OK && t.kind == JSON_KEY) {
+        const bool is_step = json_is(&t, "global_step"), is_epoch = json_is(&t, "epoch");
+        st = json_next(&r, &t, NULL);
+        if (st == FSDPCK_OK && is_step && t.is_u64 && t.u64 < INT64_MAX)
+            p->step = (int64_t)t.u64;
+        else if (st == FSDPCK_OK && is_epoch && t.kind == JSON_NUMBER)
+            p->epoch = strtod(t.text, NULL);
+        else if (st == FSDPCK_OK)
+            st = json_skip(&r, &t, NULL);
+    }
+    json_reader_release(&r);
+}
+
+bool trainer_state_read_progress(const probe_input *in, trainer_progress *p)
+{
+    char *text = NULL;
+    size_t nbytes;
+    *p = (trainer_progress){-1, -1};
+    if (trainer_state_read_json(in, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
+        return false;
+    read_progress(text, nbytes, p);
+    free(text);
+    return true;
 }
