@@ -11,17 +11,17 @@
 #include "open/step_manifest.h"
 
 static const step_record_row rows[] = {
-    {TRAINER_STATE_JSON, "global_step", NULL, "checkpoint-*", 0},
-    {STEP_MANIFEST, "global_step", "world_size", "global_step_*", 0},
-    {"meta.json", "iteration", "world_size", "iter_*", 0}, /* slime */
-    {LIGHTNING_STATE, "global_step", NULL, "*step=*.ckpt", 0},
-    {"train/rank*.pt", "global_step", "world_size", "step*", 0},         /* OLMo-core */
-    {"extra_state/*rank_*.pt", "global_step", NULL, "global_step_*", 0}, /* VeOmni */
-    {"trainer_state_rank_*.pt", "global_step", NULL, "global_step_*", 0},
-    {"train_state.pt", "step", NULL, "iter_*", 0},       /* Megatron-Bridge */
-    {STEP_COMMON_STATE, "iteration", NULL, "iter_*", 0}, /* Megatron-Core */
+    {TRAINER_STATE_JSON, "global_step", NULL, "checkpoint-*", NULL, 0},
+    {STEP_MANIFEST, "global_step", "world_size", "global_step_*", NULL, 0},
+    {"meta.json", "iteration", "world_size", "iter_*", "rng.pt", 0}, /* slime */
+    {LIGHTNING_STATE, "global_step", NULL, "*step=*.ckpt", NULL, 0},
+    {"train/rank*.pt", "global_step", "world_size", "step*", NULL, 0},         /* OLMo-core */
+    {"extra_state/*rank_*.pt", "global_step", NULL, "global_step_*", NULL, 0}, /* VeOmni */
+    {"trainer_state_rank_*.pt", "global_step", NULL, "global_step_*", NULL, 0},
+    {"train_state.pt", "step", NULL, "iter_*", "metadata.json", 0}, /* Megatron-Bridge */
+    {STEP_COMMON_STATE, "iteration", NULL, "iter_*", NULL, 0},      /* Megatron-Core */
     /* NeMo Automodel: the step that follows, but for the last one of a run */
-    {"step_scheduler.pt", "step", NULL, "epoch_*_step_*", 1},
+    {"step_scheduler.pt", "step", NULL, "epoch_*_step_*", NULL, 1},
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
@@ -49,6 +49,21 @@ bool step_record_fits(const step_record *r)
            (r->step >= r->named && r->step - r->named <= r->row->ahead);
 }
 
+static bool has_beside(const char *path, const char *name, const step_record_row *row)
+{
+    path_kind kind = PATH_ABSENT;
+    text_buf beside = {0};
+    if (row->beside == NULL)
+        return true;
+    text_append(&beside, path, strlen(path) - strlen(name));
+    text_puts(&beside, row->beside);
+    const bool has = text_check(&beside, NULL) == FSDPCK_OK &&
+                     path_probe(NULL, beside.text, &kind, NULL, NULL) == FSDPCK_OK &&
+                     kind == PATH_FILE;
+    text_release(&beside);
+    return has;
+}
+
 int64_t step_record_number(const char *path, const char *name, const step_record_row *row)
 {
     char folder_name[256];
@@ -63,7 +78,7 @@ int64_t step_record_number(const char *path, const char *name, const step_record
     snprintf(folder_name, sizeof folder_name, "%.*s", (int)(end - at), path + at);
     step_name_read(folder_name, end - at, &s);
     return fnmatch(row->folder, folder_name, 0) == 0 && !s.is_too_large && s.step <= INT64_MAX &&
-                   (s.kind == STEP_STEP || s.kind == STEP_CHECKPOINT)
+                   (s.kind == STEP_STEP || s.kind == STEP_CHECKPOINT) && has_beside(path, name, row)
                ? (int64_t)s.step
                : -1;
 }
@@ -74,7 +89,8 @@ bool step_record_read_json(const probe_input *in, const step_record_row *row, st
 {
     step_manifest m;
     trainer_progress p;
-    if (!in->is_folder || !probe_has_entry(in, row->file))
+    if (!in->is_folder || !probe_has_entry(in, row->file) ||
+        (row->beside != NULL && !probe_has_entry(in, row->beside)))
         return false;
     if (strcmp(row->file, TRAINER_STATE_JSON) == 0)
         m = (step_manifest){trainer_state_read_progress(in, &p) ? p.step : -1, -1};

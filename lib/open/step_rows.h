@@ -10,6 +10,7 @@ typedef struct step_record_row {
     const char *step;   /* key */
     const char *ranks;  /* key; NULL: not recorded */
     const char *folder; /* glob of the folders whose number is that step */
+    const char *beside; /* a file that the trainer writes too; NULL: the names are enough */
     int64_t ahead;      /* the step may be this much more than that number */
 } step_record_row;
 
