@@ -121,7 +121,7 @@ typedef struct found_state_file {
     bool inspected, is_model, is_no_optimizer, is_fp16; /* the content is known; no doubt of these */
     fsdpck_state_kind kind;
     uint64_t tensors, tensor_nbytes;
-    int64_t step, recorded, ranks; /* the last two: step_records.h; -1: unknown */
+    int64_t step, recorded, ranks, scheduler; /* the last three: of a file of step_rows.h; -1: unknown */
     double epoch; /* of TRAINER_STATE_JSON; -1: unknown */
 } found_state_file;
 

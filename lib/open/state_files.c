@@ -209,15 +209,17 @@ static void inspect_file(fsdpck_checkpoint *c, found_state_file *f)
     fsdpck_checkpoint *state = NULL;
     const step_record_row *row = step_record_row_of(f->name);
     f->inspected = true;
-    f->step = f->recorded = f->ranks = -1;
+    f->step = f->recorded = f->ranks = f->scheduler = -1;
     if (strcmp(f->name, TRAINER_STATE_JSON) == 0) {
         inspect_json(f);
         return;
     }
     if (state_file_open(c, f, &state, NULL) == FSDPCK_OK) {
         inspect_weights(f, state, &c->cat);
-        if (row != NULL)
+        if (row != NULL) {
             f->recorded = checkpoint_number(state, row->step);
+            f->scheduler = checkpoint_number(state, "lr_scheduler.last_epoch"); /* VeOmni */
+        }
         if (row != NULL && row->ranks != NULL)
             f->ranks = checkpoint_number(state, row->ranks);
     }

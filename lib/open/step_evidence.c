@@ -250,6 +250,11 @@ static int64_t scheduler_step(fsdpck_checkpoint *c)
         if (value_kind_of(v) == VALUE_INT && value_as_i64(&c->cat.pool, v, &step))
             return step;
     }
+    for (size_t i = 0; i < c->state_files.count; i++) { /* that were listed for the other steps */
+        const found_state_file *f = VEC_AT(&c->state_files, const found_state_file, i);
+        if (f->inspected && f->scheduler >= 0)
+            return f->scheduler;
+    }
     return -1;
 }
 
@@ -257,12 +262,16 @@ bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what)
 {
     int64_t recorded, named;
     const char *key;
-    bool of_trainer;
+    bool ignored;
+    step_evidence e;
     while (c->base != NULL)
         c = c->base;
     if (c->remote_files != NULL || c->ctx->group != NULL ||
-        !checkpoint_step_of_name(c, &recorded, &named, &key, &of_trainer) || of_trainer ||
-        recorded != named || scheduler_step(c) != named)
+        !checkpoint_step_of_name(c, &recorded, &named, &key, &ignored) || recorded != named ||
+        scheduler_step(c) != named)
+        return false;
+    collect(&e, c);
+    if (e.rule != RULE_NONE) /* step_evidence_differs knows more */
         return false;
     const int64_t step = checkpoint_optimizer_step(c);
     if (step < 0 || step == named)
