@@ -27,7 +27,7 @@
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records; step_evidence.c: whether they are of two saves
- *     step_manifest.c     checkpoint_manifest.json of VeOmni
+ *     step_manifest.c     JSON with the step of a trainer; step_rows.c: all such files; step_records.c: against the folder's name
  *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json; weights_names.c: names of their files
@@ -121,7 +121,7 @@ typedef struct found_state_file {
     bool inspected, is_model, is_no_optimizer, is_fp16, has_episodes; /* the content is known; no doubt of these */
     fsdpck_state_kind kind;
     uint64_t tensors, tensor_nbytes;
-    int64_t step;
+    int64_t step, recorded, ranks, scheduler; /* the last three: of a file of step_rows.h; -1: unknown */
     double epoch; /* of TRAINER_STATE_JSON; -1: unknown */
 } found_state_file;
 
@@ -237,7 +237,7 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 typedef fsdpck_status (*checkpoint_open_fn)(fsdpck_context *, const char *, const fsdpck_open_options *, format_found_fn, void *, fsdpck_checkpoint **, fsdpck_error *);
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
-void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
+void checkpoint_warn_other_weights(fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
 bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
@@ -475,8 +475,8 @@ typedef struct deepspeed_steps {
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
 /* The most steps of a parameter in the state of an optimizer; -1: unknown. */
 int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c);
-/* The step in a file of the trainer (*of_trainer) or else an object or tensor, and that in the name of the folder.
- * *recorded_in: the file or the name, a constant. False if one of them is unknown. */
+/* step_records.c: the step in a file of the trainer (*of_trainer) or else an object or tensor, and that in the name of the folder.
+ * *recorded_in: the file or the name, valid as long as c. False if one of them is unknown. */
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
                              const char **recorded_in, bool *of_trainer);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/recorded_ranks.h"
 #include "open/state_list.h"
 #include "open/step_manifest.h"
 
@@ -287,8 +288,9 @@ static void warn_ranks(const numbered_search *s, const cat_origin *o, const logg
 }
 
 /* What the trainer recorded is exact. */
-static void warn_recorded(const numbered_search *s, uint64_t ranks, const logger *log)
+static void warn_recorded(const numbered_search *s, const recorded_ranks *r, const logger *log)
 {
+    const uint64_t ranks = r->ranks;
     const uint64_t of_state = s->last_rank + 1;
     if (s->last == NULL || of_state == ranks)
         return;
@@ -296,13 +298,13 @@ static void warn_recorded(const numbered_search *s, uint64_t ranks, const logger
         log_warn(log, FSDPCK_FINDING_FILE_OF_SET, copy_others,
                  "'%s' is the last file of its kind in '%s', but '%s' records %" PRIu64
                  " ranks: %" PRIu64 " file%s of the last ranks %s missing",
-                 s->last, s->in->path, STEP_MANIFEST, ranks, ranks - of_state,
+                 s->last, s->in->path, r->file, ranks, ranks - of_state,
                  text_plural(ranks - of_state), ranks - of_state == 1 ? "is" : "are");
     else
         log_warn(log, FSDPCK_FINDING_RANK_MIXED, "remove the files that do not belong to this step",
                  "'%s' in '%s' is of rank %" PRIu64 ", but '%s' records %" PRIu64
                  " rank%s: one of them is of another save",
-                 s->last, s->in->path, s->last_rank, STEP_MANIFEST, ranks, text_plural(ranks));
+                 s->last, s->in->path, s->last_rank, r->file, ranks, text_plural(ranks));
 }
 
 /* The file that shows the most ranks: of each process, or any. */
@@ -354,23 +356,23 @@ static void warn_series(const numbered_search *s, const cat_origin *o, const log
 }
 
 static void warn_one(const probe_input *in, bool is_state, const catalogue *read,
-                     const cat_origin *origin, uint64_t recorded, const logger *log)
+                     const cat_origin *origin, const recorded_ranks *recorded, const logger *log)
 {
     numbered_search s = {
         .in = in, .read = read, .is_state = is_state, .missing = {.limit_bytes = LIST_NBYTES}};
     search_folder(&s);
     warn_missing(&s, log);
-    if (recorded > 0)
+    if (recorded->ranks > 0)
         warn_recorded(&s, recorded, log);
     else if (origin != NULL)
         warn_ranks(&s, origin, log);
-    if (recorded == 0)
+    if (recorded->ranks == 0)
         warn_series(&s, origin, log);
     text_release(&s.missing);
 }
 
-static void warn_state_folders(const probe_input *in, const cat_origin *origin, uint64_t recorded,
-                               const logger *log)
+static void warn_state_folders(const probe_input *in, const cat_origin *origin,
+                               const recorded_ranks *recorded, const logger *log)
 {
     const char *name;
     bool of_each_process;
@@ -385,43 +387,48 @@ static void warn_state_folders(const probe_input *in, const cat_origin *origin, 
     }
 }
 
-/* All ranks write extra_state/ before the manifest, and not all of them weights. */
-static void warn_of_step(const probe_input *in, const cat_origin *origin, const step_manifest *m,
+/* All ranks of VeOmni write extra_state/ before the manifest, and not all of them weights. */
+static void warn_of_step(const probe_input *in, const cat_origin *origin, const recorded_ranks *r,
                          const logger *log)
 {
-    const uint64_t recorded = (uint64_t)m->world_size;
-    if (!state_list_has_folder(in, "extra_state"))
+    step_manifest m;
+    if (step_manifest_read(in, &m) && !state_list_has_folder(in, "extra_state"))
         log_warn(log, FSDPCK_FINDING_FILE_OF_SET, copy_others,
                  "'%s' lacks the folder 'extra_state' with a file of each of %" PRIu64
                  " ranks that '%s' records",
-                 in->path, recorded, STEP_MANIFEST);
-    if (origin != NULL && origin->world_size > 0 && (uint64_t)origin->world_size > recorded)
+                 in->path, r->ranks, r->file);
+    if (origin != NULL && origin->world_size > 0 && (uint64_t)origin->world_size > r->ranks)
         log_warn(log, FSDPCK_FINDING_RANK_MIXED, "use a copy of the whole step folder",
                  "%" PRId64 " ranks wrote the weights in '%s', but '%s' records %" PRIu64
                  " rank%s: one of them is of another save",
-                 origin->world_size, in->path, STEP_MANIFEST, recorded, text_plural(recorded));
+                 origin->world_size, in->path, r->file, r->ranks, text_plural(r->ranks));
 }
 
-void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
-                                const cat_origin *origin, const logger *log)
+/* c: NULL, several checkpoints */
+static void warn_folder(const probe_input *in, fsdpck_checkpoint *c, const catalogue *read,
+                        const cat_origin *origin, checkpoint_open_fn open, const logger *log)
 {
-    step_manifest m;
-    const bool has_manifest = step_manifest_read(in, &m);
-    const uint64_t recorded = has_manifest ? (uint64_t)m.world_size : 0;
-    warn_one(in, false, read, origin, recorded, log);
+    recorded_ranks recorded;
+    recorded_ranks_read(in, c, open, &recorded);
+    warn_one(in, false, read, origin, &recorded, log);
     if (in->is_folder)
-        warn_state_folders(in, origin, recorded, log);
-    if (has_manifest)
-        warn_of_step(in, origin, &m, log);
+        warn_state_folders(in, origin, &recorded, log);
+    if (recorded.ranks > 0)
+        warn_of_step(in, origin, &recorded, log);
 }
 
-void numbered_files_warn(const fsdpck_checkpoint *c, const catalogue *read)
+void numbered_files_warn_folder(const probe_input *in, const logger *log)
+{
+    warn_folder(in, NULL, NULL, NULL, NULL, log);
+}
+
+void numbered_files_warn(fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open)
 {
     probe_input above;
-    numbered_files_warn_folder(&c->probe, read, &read->origin, &c->ctx->log);
+    warn_folder(&c->probe, c, read, &read->origin, open, &c->ctx->log);
     if (c->entered_from == NULL || c->ctx->group != NULL ||
         probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
         return;
-    numbered_files_warn_folder(&above, NULL, &read->origin, &c->ctx->log);
+    warn_folder(&above, c, NULL, &read->origin, open, &c->ctx->log);
     probe_release(&above);
 }

@@ -11,13 +11,12 @@
 
 /* FILE-OF-SET if a lower number is missing, or if the states of ranks are fewer or more than the ranks of the
  * weights: in the checkpoint's folder, and in that in which it was found. read: the files that were opened. */
-void numbered_files_warn(const fsdpck_checkpoint *c, const catalogue *read);
+void numbered_files_warn(fsdpck_checkpoint *c, const catalogue *read, checkpoint_open_fn open);
 /* "model_1.safetensors", "pytorch_model_1.bin": a further model of a run of accelerate. */
 bool numbered_file_is_model(const char *name);
 /* "rng_state_1.pth", "extra_state_rank_1.pt". */
 bool numbered_file_is_of_rank(const char *name);
-/* In a folder of several checkpoints. read, origin: NULL, unknown. */
-void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
-                                const cat_origin *origin, const logger *log);
+/* In a folder of several checkpoints. */
+void numbered_files_warn_folder(const probe_input *in, const logger *log);
 
 #endif

@@ -55,14 +55,14 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
                  name);
 }
 
-void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read,
+void checkpoint_warn_other_weights(fsdpck_checkpoint *c, const catalogue *read,
                                    checkpoint_open_fn open)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const char *first = NULL;
     uint64_t count = 0;
     strtab cut;
-    numbered_files_warn(c, read);
+    numbered_files_warn(c, read, open);
     shard_gaps_warn(c, read);
     if (!c->probe.is_folder)
         warn_file_of_set(c);

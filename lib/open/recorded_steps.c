@@ -5,14 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/step_name.h"
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/state_files.h"
-#include "open/step_manifest.h"
 #include "open/step_numbers.h"
+#include "open/step_rows.h"
 
 static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, const char *name)
 {
@@ -64,39 +62,12 @@ static void add_tensors(fsdpck_checkpoint *c)
     }
 }
 
-static int64_t int_object(fsdpck_checkpoint *c, uint32_t object)
-{
-    int64_t number = -1;
-    if (!catalogue_object(&c->cat, object)->loaded &&
-        checkpoint_load_object(c, object, NULL) != FSDPCK_OK)
-        return -1;
-    const value content = catalogue_object(&c->cat, object)->content;
-    return value_kind_of(content) == VALUE_INT && value_as_i64(&c->cat.pool, content, &number)
-               ? number
-               : -1;
-}
-
 /* The state of an optimizer, or the param_groups of a fused one, whose step is an int. */
 static bool is_optimizer_step(const fsdpck_checkpoint *c, uint32_t name, uint8_t part)
 {
     return part == FSDPCK_PART_OPTIMIZER &&
            text_ends_with(catalogue_name(&c->cat, name), catalogue_name_nbytes(&c->cat, name),
                           ".step");
-}
-
-static uint32_t find_object(const fsdpck_checkpoint *c, const char *name)
-{
-    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
-        if (strcmp(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name), name) == 0)
-            return i;
-    return CAT_NONE;
-}
-
-int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c)
-{
-    const uint32_t object = find_object(c, "last_epoch");
-    const bool counts_evaluations = find_object(c, "num_bad_epochs") != CAT_NONE;
-    return object == CAT_NONE || counts_evaluations ? -1 : int_object(c, object);
 }
 
 static void widen(int64_t number, int64_t *least, int64_t *most)
@@ -112,7 +83,7 @@ static void read_optimizer_steps(fsdpck_checkpoint *c, int64_t *least, int64_t *
     for (uint32_t i = 0; i < c->parts.object_count; i++) {
         if (!is_optimizer_step(c, catalogue_object(&c->cat, i)->name, c->parts.object_part[i]))
             continue;
-        widen(int_object(c, i), least, most);
+        widen(step_object_number(c, i), least, most);
     }
     for (uint64_t i = 0, reads = 0; i < c->parts.tensor_count && reads < READS_MAX; i++) {
         if (!is_optimizer_step(c, catalogue_tensor(&c->cat, i)->name, c->parts.tensor_part[i]))
@@ -135,193 +106,18 @@ void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
     for (uint32_t i = 0; i < c->parts.object_count; i++) {
         const char *text = catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name);
         if (strcmp(text, "global_steps") == 0)
-            steps->global = int_object(c, i);
+            steps->global = step_object_number(c, i);
         else if (strcmp(text, "skipped_steps") == 0)
-            steps->skipped = int_object(c, i);
+            steps->skipped = step_object_number(c, i);
     }
     if (steps->global >= 0)
         read_optimizer_steps(c, &steps->lowest, &steps->optimizer);
 }
 
-/* Members of the root object, in the order of their names. */
-static void read_progress(const char *text, size_t nbytes, trainer_progress *p)
+static bool add_record(void *ctx, const step_record *r)
 {
-    json_reader r;
-    json_token t;
-    *p = (trainer_progress){-1, -1, false};
-    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
-    fsdpck_status st = json_next(&r, &t, NULL);
-    while (st == FSDPCK_OK && (p->step < 0 || p->epoch < 0) &&
-           (st = json_next(&r, &t, NULL)) == FSDPCK_OK && t.kind == JSON_KEY) {
-        const bool is_step = json_is(&t, "global_step"), is_epoch = json_is(&t, "epoch");
-        p->has_episodes = p->has_episodes || json_is(&t, "episode");
-        st = json_next(&r, &t, NULL);
-        if (st == FSDPCK_OK && is_step && t.is_u64 && t.u64 < INT64_MAX)
-            p->step = (int64_t)t.u64;
-        else if (st == FSDPCK_OK && is_epoch && t.kind == JSON_NUMBER)
-            p->epoch = strtod(t.text, NULL);
-        else if (st == FSDPCK_OK)
-            st = json_skip(&r, &t, NULL);
-    }
-    json_reader_release(&r);
-}
-
-bool trainer_state_read_progress(const probe_input *in, trainer_progress *p)
-{
-    char *text = NULL;
-    size_t nbytes;
-    *p = (trainer_progress){-1, -1, false};
-    if (trainer_state_read_json(in, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
-        return false;
-    read_progress(text, nbytes, p);
-    free(text);
+    add_step(ctx, r->step, "", r->name);
     return true;
-}
-
-/* -1: unknown */
-static int64_t step_in_folder(const probe_input *in)
-{
-    trainer_progress p;
-    return trainer_state_read_progress(in, &p) ? p.step : -1;
-}
-
-/* Beside the only file of the weights too, if the folder was given. -1: none. */
-static int64_t step_of_trainer_state(const fsdpck_checkpoint *c)
-{
-    const bool has =
-        c->probe.is_folder ? probe_has_entry(&c->probe, TRAINER_STATE_JSON) : c->entered;
-    return has ? step_in_folder(&c->probe) : -1;
-}
-
-static int64_t step_of_manifest(const fsdpck_checkpoint *c)
-{
-    step_manifest m;
-    return step_manifest_read(&c->probe, &m) ? m.step : -1;
-}
-
-/* The object global_step of Lightning's meta.pt. */
-static int64_t step_of_lightning(fsdpck_checkpoint *c)
-{
-    for (uint32_t i = 0; c->format->id == FSDPCK_FORMAT_DCP && i < catalogue_object_count(&c->cat);
-         i++)
-        if (strcmp(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name), "global_step") == 0)
-            return int_object(c, i);
-    return -1;
-}
-
-/* Of the folder with the weights; "" if it is not in the path. */
-static void folder_name(const fsdpck_checkpoint *c, char *name, size_t capacity)
-{
-    const char *path = c->probe.path, *end = path + strlen(path);
-    name[0] = '\0';
-    if (!c->probe.is_folder)
-        while (end > path && *--end != '/') {
-        }
-    const char *at = end;
-    while (at > path && at[-1] != '/')
-        at--;
-    if ((size_t)(end - at) < capacity)
-        snprintf(name, capacity, "%.*s", (int)(end - at), at);
-}
-
-/* Of the files of a trainer that names its folders by the step; -1: none. */
-static int64_t step_of_trainer(fsdpck_checkpoint *c, const char *name, const step_name *s,
-                               const char **recorded_in)
-{
-    if (s->kind == STEP_CHECKPOINT && strncmp(name, "checkpoint-", 11) == 0) {
-        *recorded_in = TRAINER_STATE_JSON;
-        return step_of_trainer_state(c);
-    }
-    if (s->kind == STEP_STEP && strncmp(name, "global_step_", 12) == 0) {
-        *recorded_in = STEP_MANIFEST;
-        return step_of_manifest(c);
-    }
-    if (s->kind == STEP_STEP && text_ends_with(name, strlen(name), ".ckpt") &&
-        strstr(name, "step=") != NULL && probe_has_entry(&c->probe, LIGHTNING_STATE)) {
-        *recorded_in = LIGHTNING_STATE;
-        return step_of_lightning(c);
-    }
-    return -1;
-}
-
-/* Of an object or a tensor with one of the keys; -1: none. *key: a constant. */
-static int64_t step_of_state(fsdpck_checkpoint *c, const char **key)
-{
-    for (size_t i = 0; step_key_at(i) != NULL; i++) {
-        const char *name = step_key_at(i);
-        const uint32_t object = find_object(c, name);
-        const uint32_t tensor = catalogue_find(&c->cat, name, strlen(name));
-        const int64_t step = object != CAT_NONE   ? int_object(c, object)
-                             : tensor != CAT_NONE ? step_number_of(c, tensor)
-                                                  : -1;
-        *key = name;
-        if (step >= 0)
-            return step;
-    }
-    return -1;
-}
-
-/* To be freed; NULL: none. */
-static char *path_around(const fsdpck_checkpoint *c)
-{
-    const char *path = c->entered_from != NULL ? c->entered_from : c->probe.path;
-    size_t nbytes = strlen(path);
-    if (c->entered_from == NULL && c->format->id != FSDPCK_FORMAT_DEEPSPEED)
-        return NULL;
-    while (nbytes > 0 && path[nbytes - 1] == '/')
-        nbytes--;
-    while (c->entered_from == NULL && nbytes > 0 && path[nbytes - 1] != '/')
-        nbytes--;
-    while (nbytes > 0 && path[nbytes - 1] == '/')
-        nbytes--;
-    return nbytes == 0 ? NULL : strndup(path, nbytes);
-}
-
-bool trainer_state_read_around(const fsdpck_checkpoint *c, trainer_progress *p, int64_t *named)
-{
-    probe_input around;
-    step_name s;
-    char *path = path_around(c);
-    const char *name = path == NULL ? "" : text_file_name(path);
-    step_name_read(name, strlen(name), &s);
-    const bool is_step = strncmp(name, "checkpoint-", 11) == 0 && s.kind == STEP_CHECKPOINT &&
-                         !s.is_too_large && s.step <= INT64_MAX &&
-                         probe_gather(path, &around, NULL) == FSDPCK_OK;
-    free(path);
-    if (!is_step)
-        return false;
-    *named = (int64_t)s.step;
-    const bool is_read = probe_has_entry(&around, TRAINER_STATE_JSON) &&
-                         trainer_state_read_progress(&around, p) && p->step >= 0;
-    probe_release(&around);
-    return is_read;
-}
-
-bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
-                             const char **recorded_in, bool *of_trainer)
-{
-    char name[256];
-    step_name s;
-    while (c->base != NULL)
-        c = c->base;
-    *recorded_in = TRAINER_STATE_JSON;
-    trainer_progress around = {-1, -1, false};
-    const bool is_inside = trainer_state_read_around(c, &around, named);
-    *of_trainer = is_inside;
-    *recorded = around.step;
-    if (is_inside && *recorded != *named)
-        return true;
-    folder_name(c, name, sizeof name);
-    step_name_read(name, strlen(name), &s);
-    if (s.is_too_large || s.step > INT64_MAX || (s.kind != STEP_STEP && s.kind != STEP_CHECKPOINT))
-        return false;
-    *named = (int64_t)s.step;
-    *recorded = step_of_trainer(c, name, &s, recorded_in);
-    *of_trainer = *recorded >= 0;
-    if (!*of_trainer)
-        *recorded = step_of_state(c, recorded_in);
-    *of_trainer = *of_trainer || is_inside; /* there, DeepSpeed names its folder by its own count */
-    return *recorded >= 0;
 }
 
 /* Files of other hosts are read only while all ranks serve them: there, what opening found is all. */
@@ -340,8 +136,7 @@ int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
     } else if (!c->steps_known) {
         c->steps_known = true;
         add_objects(c);
-        add_step(c, step_of_trainer_state(c), "", TRAINER_STATE_JSON);
-        add_step(c, step_of_manifest(c), "", STEP_MANIFEST);
+        step_records_each_json(c, add_record, c);
         add_step(c, checkpoint_iteration(c), "", "common state");
         add_tensors(c);
         if (!c->cat.origin.step_is_recorded) /* in objects */

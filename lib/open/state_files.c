@@ -6,6 +6,7 @@
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "open/state_list.h"
+#include "open/step_rows.h"
 
 bool state_file_is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
 {
@@ -200,28 +201,29 @@ static void inspect_json(found_state_file *f)
 fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
                               fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    fsdpck_context *ctx = of->ctx;
-    const logger log = ctx->log;
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
-    o.opaque_calls = 1;
-    ctx->log = (logger){0};
-    const fsdpck_status st = checkpoint_open(ctx, f->path, &o, NULL, NULL, out, err);
-    ctx->log = log;
-    return st;
+    return state_list_open(of->ctx, f->path, checkpoint_open, out, err);
 }
 
 /* An unreadable file is no error here. */
 static void inspect_file(fsdpck_checkpoint *c, found_state_file *f)
 {
     fsdpck_checkpoint *state = NULL;
+    const step_record_row *row = step_record_row_of(f->name);
     f->inspected = true;
-    f->step = -1;
+    f->step = f->recorded = f->ranks = f->scheduler = -1;
     if (strcmp(f->name, TRAINER_STATE_JSON) == 0) {
         inspect_json(f);
         return;
     }
-    if (state_file_open(c, f, &state, NULL) == FSDPCK_OK)
+    if (state_file_open(c, f, &state, NULL) == FSDPCK_OK) {
         inspect_weights(f, state, &c->cat);
+        if (row != NULL) {
+            f->recorded = checkpoint_number(state, row->step);
+            f->scheduler = checkpoint_number(state, "lr_scheduler.last_epoch"); /* VeOmni */
+        }
+        if (row != NULL && row->ranks != NULL)
+            f->ranks = checkpoint_number(state, row->ranks);
+    }
     fsdpck_close(state);
 }
 

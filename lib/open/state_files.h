@@ -23,6 +23,8 @@ fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
 /* How often a scheduler of the learning rate made a step; -1: unknown, or one of ReduceLROnPlateau, which
  * counts evaluations. */
 int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c);
+/* step_numbers.c: the object or tensor of this name, if it is one whole number; -1: none. */
+int64_t checkpoint_number(fsdpck_checkpoint *c, const char *key);
 /* trainer_state.json, which transformers writes last. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
 #define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
@@ -31,9 +33,9 @@ typedef struct trainer_progress {
     double epoch;      /* as 1.5; -1: unknown */
     bool has_episodes; /* of trl's PPO: several steps of the optimizer for each of the training */
 } trainer_progress;
-/* recorded_steps.c: of this file in the folder; false: unreadable. */
+/* step_manifest.c: of this file in the folder; false: unreadable. */
 bool trainer_state_read_progress(const probe_input *in, trainer_progress *p);
-/* Of "checkpoint-5" (*named) around the folder of the checkpoint, such as "global_step5" of DeepSpeed. */
+/* step_records.c: of "checkpoint-5" (*named) around the folder of the checkpoint, such as "global_step5" of DeepSpeed. */
 bool trainer_state_read_around(const fsdpck_checkpoint *c, trainer_progress *p, int64_t *named);
 /* In a DCP folder of Lightning: the values that are not tensors. */
 #define LIGHTNING_STATE "meta.pt"

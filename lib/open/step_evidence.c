@@ -10,6 +10,7 @@
 #include "open/copied_file.h"
 #include "open/state_files.h"
 #include "open/step_numbers.h"
+#include "open/step_records.h"
 #include "state/step_files.h"
 
 /* How a trainer counts its steps. */
@@ -253,6 +254,11 @@ static int64_t scheduler_step(fsdpck_checkpoint *c)
         if (value_kind_of(v) == VALUE_INT && value_as_i64(&c->cat.pool, v, &step))
             return step;
     }
+    for (size_t i = 0; i < c->state_files.count; i++) { /* that were listed for the other steps */
+        const found_state_file *f = VEC_AT(&c->state_files, const found_state_file, i);
+        if (f->inspected && f->scheduler >= 0)
+            return f->scheduler;
+    }
     return -1;
 }
 
@@ -260,12 +266,16 @@ bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what)
 {
     int64_t recorded, named;
     const char *key;
-    bool of_trainer;
+    bool ignored;
+    step_evidence e;
     while (c->base != NULL)
         c = c->base;
     if (c->remote_files != NULL || c->ctx->group != NULL ||
-        !checkpoint_step_of_name(c, &recorded, &named, &key, &of_trainer) || of_trainer ||
-        recorded != named || scheduler_step(c) != named)
+        !checkpoint_step_of_name(c, &recorded, &named, &key, &ignored) || recorded != named ||
+        scheduler_step(c) != named)
+        return false;
+    collect(&e, c);
+    if (e.rule != RULE_NONE) /* step_evidence_differs knows more */
         return false;
     const int64_t step = checkpoint_optimizer_step(c);
     if (step < 0 || step == named)
@@ -285,11 +295,34 @@ static void put_warning(const fsdpck_checkpoint *c, const fsdpck_error *what)
              what->message, what->expected, what->found);
 }
 
-void step_evidence_warn(fsdpck_checkpoint *c)
+bool step_evidence_of_name(fsdpck_checkpoint *c, bool *of_trainer, fsdpck_error *what)
 {
+    int64_t recorded, named;
+    const char *recorded_in;
+    if (c->remote_files != NULL || c->ctx->group != NULL ||
+        !checkpoint_step_of_name(c, &recorded, &named, &recorded_in, of_trainer) ||
+        recorded == named)
+        return false;
+    FAIL_WITH(what, BADINPUT, STEP_NAME,
+              ("'%s'%s records another step than the name of the folder", recorded_in,
+               *of_trainer ? "" : " in the checkpoint"),
+              (path, c->path), (expected, "step %" PRId64, named),
+              (found, "step %" PRId64, recorded));
+    return true;
+}
+
+bool step_evidence_warn(fsdpck_checkpoint *c)
+{
+    bool of_trainer = false;
     fsdpck_error what = FSDPCK_ERROR_INIT;
+    const bool is_other = step_evidence_of_name(c, &of_trainer, &what) && of_trainer;
+    if (is_other)
+        put_warning(c, &what);
+    if (step_records_differ(c, &what))
+        put_warning(c, &what);
     if (!is_zero(c) && step_evidence_differs(c, &what))
         put_warning(c, &what);
+    return is_other;
 }
 
 /* ---- files of two saves ---- */

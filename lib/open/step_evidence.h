@@ -10,8 +10,12 @@ bool step_evidence_differs(fsdpck_checkpoint *c, fsdpck_error *what);
 /* Whether a checkpoint of any trainer records one step, also in the name of its folder and in the scheduler, and the
  * optimizer another one: no proof, as trainers count in several ways. *what: STEP-STATE. */
 bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what);
-/* step_evidence_differs as a warning, not of DeepSpeed. */
-void step_evidence_warn(fsdpck_checkpoint *c);
+/* Whether a file of the trainer (*of_trainer), or else an object, records another step than the name of the folder. *what:
+ * STEP-NAME. */
+bool step_evidence_of_name(fsdpck_checkpoint *c, bool *of_trainer, fsdpck_error *what);
+/* step_evidence_differs as a warning, not of DeepSpeed; also the step of the name, and those of ranks (RANK-MIXED). True:
+ * a file of the trainer records another step than the name. */
+bool step_evidence_warn(fsdpck_checkpoint *c);
 
 /* Whether the steps of the optimizer's parameters show that files of DCP are of two saves: so are then those of the model.
  * *what: NUM-STEP. Reads at most STEP_READS_MAX of them. False if other hosts have files. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/state_files.h"
 
 static const char *const step_keys[] = {
     "global_step",       "step",      "train_state.step",        "train_state.global_step",
@@ -101,4 +102,42 @@ void step_numbers_warn_mixed(const fsdpck_checkpoint *c)
             is_mixed = warn_differs(c, i);
         has_optimizer = has_optimizer || of_optimizer;
     }
+}
+
+/* ---- objects ---- */
+
+int64_t step_object_number(fsdpck_checkpoint *c, uint32_t object)
+{
+    int64_t number = -1;
+    if (!catalogue_object(&c->cat, object)->loaded &&
+        checkpoint_load_object(c, object, NULL) != FSDPCK_OK)
+        return -1;
+    const value content = catalogue_object(&c->cat, object)->content;
+    return value_kind_of(content) == VALUE_INT && value_as_i64(&c->cat.pool, content, &number)
+               ? number
+               : -1;
+}
+
+static uint32_t find_object(const fsdpck_checkpoint *c, const char *name)
+{
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
+        if (strcmp(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name), name) == 0)
+            return i;
+    return CAT_NONE;
+}
+
+int64_t checkpoint_scheduler_step(fsdpck_checkpoint *c)
+{
+    const uint32_t object = find_object(c, "last_epoch");
+    const bool counts_evaluations = find_object(c, "num_bad_epochs") != CAT_NONE;
+    return object == CAT_NONE || counts_evaluations ? -1 : step_object_number(c, object);
+}
+
+int64_t checkpoint_number(fsdpck_checkpoint *c, const char *key)
+{
+    const uint32_t object = find_object(c, key);
+    const uint32_t tensor = catalogue_find(&c->cat, key, strlen(key));
+    return object != CAT_NONE   ? step_object_number(c, object)
+           : tensor != CAT_NONE ? step_number_of(c, tensor)
+                                : -1;
 }

@@ -119,7 +119,7 @@ static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t c
         st = latest_step_compare(ctx, list, count, at, &state, o, err);
     if (st == FSDPCK_OK)
         warn_no_model(ctx, list, count, at, &state);
-    list[at].recorded_step = st == FSDPCK_OK ? state.step : -1;
+    list[at].recorded_step = st == FSDPCK_OK && !state.name_is_other ? state.step : -1;
     resume_state_release(&state);
     return st;
 }

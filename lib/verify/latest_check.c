@@ -163,11 +163,12 @@ static bool is_as_verify(const fsdpck_latest_options *o)
     return o->level != FSDPCK_LEVEL_QUICK && o->level != FSDPCK_LEVEL_COVERAGE;
 }
 
-static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
+/* Whether the name was warned of. */
+static bool warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
                         const fsdpck_latest_options *o)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    step_evidence_warn(c);
+    const bool is_other = step_evidence_warn(c);
     step_evidence_warn_mixed(c, o->level >= FSDPCK_LEVEL_COVERAGE);
     if (state_pair_is_lost(c, &what))
         log_warn(&ctx->log, what.finding, "", "'%s': %s (expected %s)", what.path, what.message,
@@ -177,6 +178,7 @@ static void warn_beside(const fsdpck_context *ctx, fsdpck_checkpoint *c,
                  what.found);
     if (!is_as_verify(o))
         checkpoint_warn_lost(c, checkpoint_open);
+    return is_other;
 }
 
 /* A file of another content is not the part of the state that its name promises. */
@@ -231,7 +233,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path, warning
         st = st == FSDPCK_OK ? added : st;
     }
     if (st == FSDPCK_OK) {
-        warn_beside(ctx, c, o);
+        if (warn_beside(ctx, c, o) && state != NULL)
+            state->name_is_other = true;
         filter->takes_beside = true;
         if (c->adapter == NULL)
             rank_models_warn(c);

@@ -139,7 +139,7 @@ static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
     probe_input in;
     RETURN_IF(probe_gather(path, &in, err));
     if (is_several) {
-        numbered_files_warn_folder(&in, NULL, NULL, &ctx->log);
+        numbered_files_warn_folder(&in, &ctx->log);
         warn_lost_models(&in, found, &ctx->log);
         lost_components_warn(&in, ctx, checkpoint_open);
     }

@@ -30,7 +30,9 @@ typedef struct resume_state {
     strtab read;    /* files of the checkpoints and their folders, by their paths below `path`, */
     vec read_kinds; /* uint8_t: and the kinds that their checkpoints contain */
     strtab omitted; /* files below `path` with another content than their names promise */
-    int64_t step;   /* that the first checkpoint records; -1: unknown. The caller sets it */
+    int64_t
+        step; /* that the first checkpoint records; -1: unknown. The caller sets it, and name_is_other */
+    bool name_is_other; /* a warning of the step in the name was printed */
 } resume_state;
 
 /* path: of the step, borrowed. */

@@ -60,36 +60,6 @@ static void check_config(fsdpck_verify *v)
     findings_report(&v->found, &what);
 }
 
-/* ---- the iteration ---- */
-
-/* iter_0000500: 500; -1 for other names. */
-static int64_t number_of_folder(const char *path)
-{
-    static const char prefix[] = "iter_";
-    size_t end = strlen(path);
-    while (end > 0 && path[end - 1] == '/')
-        end--;
-    size_t at = end;
-    while (at > 0 && path[at - 1] >= '0' && path[at - 1] <= '9')
-        at--;
-    if (at == end || end - at > 15 || at < sizeof prefix - 1 ||
-        memcmp(path + at - (sizeof prefix - 1), prefix, sizeof prefix - 1) != 0)
-        return -1;
-    return (int64_t)strtoull(path + at, NULL, 10);
-}
-
-static void check_iteration(fsdpck_verify *v, int64_t recorded)
-{
-    const int64_t named = number_of_folder(v->src->path);
-    fsdpck_error what;
-    if (recorded < 0 || named < 0 || recorded == named)
-        return;
-    FAIL_WITH(&what, BADINPUT, MEGATRON_ITERATION,
-              ("recorded iteration differs from the name of the folder"), (path, v->src->path),
-              (expected, "iteration %" PRId64, named), (found, "iteration %" PRId64, recorded));
-    findings_report(&v->found, &what);
-}
-
 /* ---- integrity.json ---- */
 
 static int digit_of(char c)
@@ -266,12 +236,10 @@ static fsdpck_status check_integrity(fsdpck_verify *v, fsdpck_context *ctx, fsdp
 fsdpck_status verify_megatron(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = v->src;
-    fsdpck_megatron m = FSDPCK_INIT(fsdpck_megatron);
+    fsdpck_megatron ignored = FSDPCK_INIT(fsdpck_megatron);
     if (ctx->group != NULL || c->remote_files != NULL || c->format->id != FSDPCK_FORMAT_DCP)
         return FSDPCK_OK;
-    if (fsdpck_get_megatron(c, &m)) {
+    if (fsdpck_get_megatron(c, &ignored))
         check_config(v);
-        check_iteration(v, m.iteration);
-    }
     return probe_has_entry(&c->probe, INTEGRITY_FILE) ? check_integrity(v, ctx, err) : FSDPCK_OK;
 }

@@ -1,25 +1,16 @@
 /* The step in the name of the folder, and those that step_evidence.h compares. */
-#include <inttypes.h>
-
 #include "open/step_evidence.h"
+#include "open/step_records.h"
 #include "verify/state_steps.h"
 #include "verify/verify_internal.h"
 
 /* Trainers that name folders otherwise may count from 0, or not by the number that they store: a note. */
 static void check_name(fsdpck_verify *v)
 {
-    int64_t recorded, named;
-    const char *recorded_in;
     bool of_trainer;
-    fsdpck_error what;
-    if (!checkpoint_step_of_name(v->src, &recorded, &named, &recorded_in, &of_trainer) ||
-        recorded == named)
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (!step_evidence_of_name(v->src, &of_trainer, &what))
         return;
-    FAIL_WITH(&what, BADINPUT, STEP_NAME,
-              ("'%s'%s records another step than the name of the folder", recorded_in,
-               of_trainer ? "" : " in the checkpoint"),
-              (path, v->src->path), (expected, "step %" PRId64, named),
-              (found, "step %" PRId64, recorded));
     if (of_trainer)
         findings_report(&v->found, &what);
     else
@@ -29,6 +20,8 @@ static void check_name(fsdpck_verify *v)
 static void check_state(fsdpck_verify *v)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (step_records_differ(v->src, &what))
+        findings_report_as(&v->found, FINDING_WARNING, &what);
     if (step_evidence_differs(v->src, &what))
         findings_report(&v->found, &what);
     else if (step_evidence_is_doubtful(v->src, &what))
