@@ -71,7 +71,7 @@ typedef struct fsdpck_memory_options {
  * "memory".
  *
  * The call checks all entries, but reads no element. Calls that read must not run while the memory changes: nothing
- * detects that. Resume of fsdpck_output_options does not apply.
+ * detects that. With fsdpck_output_options.resume a run begins again.
  *
  * Memory of a GPU is read through pinned buffers of the host, at most 64 MiB, which the checkpoint holds. The copies do
  * not wait for streams of the caller: synchronize the device before each call that reads.
@@ -79,7 +79,7 @@ typedef struct fsdpck_memory_options {
  * Not collective: the checkpoint is that of one process. Calls that read fail with USAGE while `ctx` belongs to a
  * group.
  * Errors: USAGE (no name, an unknown dtype, a box outside of the tensor, too little memory, entries of one name that
- * contradict each other, a group), DEVICE, LIMIT. err->tensor is the name. */
+ * contradict each other, a group), BADINPUT (a shape beyond 63 bits), DEVICE, LIMIT. err->tensor is the name. */
 FSDPCK_API fsdpck_status fsdpck_open_memory(fsdpck_context *ctx,
                                             const fsdpck_memory_tensor *tensors, size_t count,
                                             const fsdpck_memory_options *options,

@@ -1,5 +1,5 @@
 /* fsdpck_open_memory: random boxes, strides and dtypes in memory of the host and of a simulated GPU are written, and the
- * bytes of the files are those of a formula; other formats are read back; what cannot be right is refused. */
+ * bytes of the files are those of a formula; other formats are read back. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -209,7 +209,7 @@ static fsdpck_checkpoint *open_model(void)
 
 static void close_model(fsdpck_checkpoint *c)
 {
-    fsdpck_close(c);
+    fsdpck_close(c); /* before the memory */
     end();
 }
 
@@ -321,4 +321,93 @@ Test(open_memory, random_boxes_are_written)
         close_model(c);
         scratch_remove(dir);
     }
+}
+
+static void consolidate_as(fsdpck_checkpoint *c, const char *path, const char *format)
+{
+    fsdpck_output_options out = FSDPCK_INIT(fsdpck_output_options);
+    fsdpck_consolidate_options options = FSDPCK_INIT(fsdpck_consolidate_options);
+    out.format = format;
+    options.output = &out;
+    cr_assert_eq(fsdpck_consolidate(ctx, c, path, &options, NULL, &err), FSDPCK_OK, "%s: %s %s",
+                 format, err.tensor, err.message);
+}
+
+static void reshard_as(fsdpck_checkpoint *c, const char *path, const char *format)
+{
+    fsdpck_output_options out = FSDPCK_INIT(fsdpck_output_options);
+    fsdpck_sharding_options sharding = FSDPCK_INIT(fsdpck_sharding_options);
+    fsdpck_reshard_options options = FSDPCK_INIT(fsdpck_reshard_options);
+    out.format = format;
+    sharding.world_size = 3;
+    options.output = &out;
+    options.sharding = &sharding;
+    cr_assert_eq(fsdpck_reshard(ctx, c, path, &options, NULL, &err), FSDPCK_OK, "%s: %s %s", format,
+                 err.tensor, err.message);
+}
+
+Test(open_memory, formats_are_written)
+{
+    static const char *const formats[] = {"hf", "pt", "dcp"}, *const sharded[] = {"dcp",
+                                                                                  "pt-ranks"};
+    char dir[SCRATCH_BYTES], path[SCRATCH_BYTES], name[64];
+    for (int on_device = 0; on_device < 2; on_device++) {
+        scratch_make(dir);
+        begin(on_device == 1);
+        make_model(77);
+        fsdpck_checkpoint *c = open_model();
+        for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+            snprintf(name, sizeof name, "of-%s", formats[i]);
+            consolidate_as(c, scratch_path(path, dir, name), formats[i]);
+            check_loaded(path);
+            cr_expect_eq(count_differences(c, path), 0, "%s", formats[i]);
+        }
+        for (size_t i = 0; i < sizeof sharded / sizeof *sharded; i++) {
+            snprintf(name, sizeof name, "shards-%s", sharded[i]);
+            reshard_as(c, scratch_path(path, dir, name), sharded[i]);
+            check_loaded(path);
+            cr_expect_eq(count_differences(c, path), 0, "%s", sharded[i]);
+        }
+        close_model(c);
+        scratch_remove(dir);
+    }
+}
+
+/* The CRC-64 of "float32[5,3]", a newline and the elements. */
+static uint64_t digest_of(const tensor *t)
+{
+    char label[128];
+    uint8_t byte;
+    int n = snprintf(label, sizeof label, "%s[", types[t->type].torch);
+    for (unsigned d = 0; d < t->ndim; d++)
+        n += snprintf(label + n, sizeof label - (size_t)n, "%s%" PRIu64, d > 0 ? "," : "",
+                      t->shape[d]);
+    n += snprintf(label + n, sizeof label - (size_t)n, "]\n");
+    uint64_t crc = crc64_update(0, label, (size_t)n);
+    for (uint64_t i = 0; i < nelems_of(t->shape, t->ndim) * types[t->type].nbytes; i++) {
+        byte = byte_of(t, i);
+        crc = crc64_update(crc, &byte, 1);
+    }
+    return crc;
+}
+
+Test(open_memory, digests_are_those_of_the_elements)
+{
+    begin(true);
+    make_model(4711);
+    fsdpck_checkpoint *c = open_model();
+    fsdpck_digests *d = NULL;
+    fsdpck_digests_info info = FSDPCK_INIT(fsdpck_digests_info);
+    cr_assert_eq(fsdpck_digests_new(ctx, c, NULL, &d, &err), FSDPCK_OK, "%s", err.message);
+    fsdpck_digests_get_info(d, &info);
+    cr_assert_eq(info.tensors, TENSORS);
+    for (uint64_t i = 0; i < info.tensors; i++) {
+        fsdpck_digest one = FSDPCK_INIT(fsdpck_digest);
+        unsigned number;
+        fsdpck_digests_get(d, i, &one);
+        cr_assert_eq(sscanf(one.name, "model.layers.%u.weight", &number), 1);
+        cr_expect_eq(one.value, digest_of(&tensors[number]), "%s", one.name);
+    }
+    fsdpck_digests_free(d);
+    close_model(c);
 }
