@@ -130,11 +130,13 @@ Test(open_memory_plain, large_tensors)
     }
 }
 
-/* torch's expand, two names of one storage, and a view into it. */
+/* torch's expand, two names of one storage, views into it, and two that overlap. */
 Test(open_memory_plain, tensors_share_memory)
 {
     static const float values[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
-    static const uint64_t all[] = {10}, part[] = {3, 2}, none[] = {0, 0}, two[] = {2, 0};
+    static const float others[] = {10, 11, 12, 13, 14, 15};
+    static const uint64_t all[] = {10}, four[] = {4}, part[] = {3, 2}, none[] = {0, 0},
+                          two[] = {2, 0};
     char dir[SCRATCH_BYTES], path[SCRATCH_BYTES];
     float found[10];
     fsdpck_memory_tensor t[] = {
@@ -142,23 +144,26 @@ Test(open_memory_plain, tensors_share_memory)
         plain("embed.weight", "float32", 1, all, values, sizeof values),
         plain("row", "float32", 2, part, &values[4], 4),
         plain("column", "float32", 2, part, &values[4], 6 * 4),
+        plain("head", "float32", 1, four, others, 16),
+        plain("tail", "float32", 1, four, &others[2], 16),
     };
     static const float rows[] = {4, 4, 4, 4, 4, 4}, columns[] = {4, 4, 6, 6, 8, 8};
-    const float *const wanted[] = {values, values, rows, columns};
+    const float *const wanted[] = {values, values, rows, columns, others, &others[2]};
+    const size_t nbytes[] = {40, 40, 24, 24, 16, 16};
     t[2].strides = none;
     t[3].strides = two;
     scratch_make(dir);
     begin(false);
-    fsdpck_checkpoint *c = open_host(t, 4), *written = NULL;
+    fsdpck_checkpoint *c = open_host(t, 6), *written = NULL;
     consolidate(c, scratch_path(path, dir, "m.safetensors"));
     cr_assert_eq(fsdpck_open(ctx, path, NULL, &written, &err), FSDPCK_OK);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 6; i++) {
         fsdpck_load_tensor one = FSDPCK_INIT(fsdpck_load_tensor);
         one.name = t[i].name;
         one.memory = found;
         one.memory_nbytes = sizeof found;
         cr_assert_eq(fsdpck_load(ctx, written, &one, 1, NULL, &err), FSDPCK_OK, "%s", err.message);
-        cr_expect_arr_eq(found, wanted[i], i < 2 ? 40 : 24, "%s", t[i].name);
+        cr_expect_arr_eq(found, wanted[i], nbytes[i], "%s", t[i].name);
     }
     fsdpck_close(written);
     close_model(c);
