@@ -1,25 +1,24 @@
 /* fsdpck_memory.h: tensors in memory of the caller, of the host or of a GPU, as a checkpoint: to write them to files, or
  * to compare them with a checkpoint. The other direction is fsdpck_load.h.
  *
- *     const uint64_t shape[] = {16384, 1024}, offsets[] = {4096, 0}, sizes[] = {4096, 1024};
- *     fsdpck_memory_tensor t[2] = {FSDPCK_INIT(fsdpck_memory_tensor), FSDPCK_INIT(fsdpck_memory_tensor)};
- *     t[0].name = "model.norm.weight";
- *     t[0].dtype = "float32";
- *     t[0].ndim = 1;
- *     t[0].shape = &shape[1];                                     // 1024: all of it
- *     t[0].memory = norm;
- *     t[0].memory_nbytes = 1024 * 4;
- *     t[1].name = "model.embed_tokens.weight";
- *     t[1].dtype = "bfloat16";
- *     t[1].ndim = 2;
- *     t[1].shape = shape;
- *     t[1].offsets = offsets;                                     // rows 4096 to 8191; other entries
- *     t[1].sizes = sizes;                                         // of this name have the other rows
- *     ...
+ *     const uint64_t shape[] = {16384, 1024}, sizes[] = {8192, 1024};
+ *     const uint64_t offsets[2][2] = {{0, 0}, {8192, 0}};
+ *     fsdpck_memory_tensor t[2];                                  // a tensor in two shards
+ *     for (i = 0; i < 2; i++) {
+ *         t[i] = (fsdpck_memory_tensor)FSDPCK_INIT(fsdpck_memory_tensor);
+ *         t[i].name = "model.embed_tokens.weight";
+ *         t[i].dtype = "bfloat16";
+ *         t[i].ndim = 2;
+ *         t[i].shape = shape;
+ *         t[i].offsets = offsets[i];                              // without these two: the whole tensor
+ *         t[i].sizes = sizes;
+ *         t[i].memory = shards[i];
+ *         t[i].memory_nbytes = 8192 * 1024 * 2;
+ *     }
  *     st = fsdpck_open_memory(ctx, t, 2, NULL, &ckpt, &err);      // reads no element
  *     if (st == FSDPCK_OK)
  *         st = fsdpck_consolidate(ctx, ckpt, "model.safetensors", NULL, NULL, &err);
- *     fsdpck_close(ckpt);                                         // before the memory is freed
+ *     fsdpck_close(ckpt);                                         // then the memory may be freed
  *
  * fsdpck_diff_new of this checkpoint and one of files compares them, bit by bit or with a tolerance.
  */

@@ -190,7 +190,8 @@ fsdpck_status memory_file_seal(memory_file *m, fsdpck_error *err)
 
 /* ---- the source ---- */
 
-/* Each run locates chunks before it writes. Ranks of a group have other memory each, of which they would mix parts. */
+/* Each run locates chunks before it writes. Each rank of a group has its own memory: a run
+ * of several would mix parts of them. */
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
     const memory_file *m = ctx;

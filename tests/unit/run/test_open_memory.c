@@ -117,7 +117,7 @@ static uint64_t make_strides(entry *e, unsigned ndim)
     return span;
 }
 
-/* Its elements at their strides; what lies between them is another byte. */
+/* Its elements at their strides; all bytes between them are 0xEE. */
 static void fill(const tensor *t, const entry *e, uint8_t *bytes)
 {
     const unsigned item = types[t->type].nbytes;
@@ -213,7 +213,7 @@ static void close_model(fsdpck_checkpoint *c)
     end();
 }
 
-/* ---- what was written ---- */
+/* ---- outputs ---- */
 
 /* The header of a safetensors file, as a text, and a malloc'd file. */
 static uint8_t *read_file(const char *path, char *header, uint64_t *begin_at, uint64_t *nbytes)

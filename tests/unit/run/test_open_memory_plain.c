@@ -1,10 +1,11 @@
-/* fsdpck_open_memory: large tensors, tensors that share memory, parts; what cannot be right is refused, and writes
- * nothing. */
+/* fsdpck_open_memory: large tensors, tensors that share memory, parts, averages, adapters; entries that contradict each other
+ * are refused, and write nothing. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fsdpck_memory.h"
 #include "open/memory_checkpoint.h"
@@ -170,7 +171,7 @@ Test(open_memory_plain, tensors_share_memory)
     scratch_remove(dir);
 }
 
-/* The parts are told by the names; a changed bit is found. */
+/* Names decide the parts; a changed bit is found. */
 Test(open_memory_plain, parts_and_differences)
 {
     static const uint64_t shape[] = {2, 3}, one[] = {1};
@@ -197,6 +198,50 @@ Test(open_memory_plain, parts_and_differences)
     moment[4] = 7;
     cr_expect_eq(count_differences(c, path), 2);
     close_model(c);
+    scratch_remove(dir);
+}
+
+Test(open_memory_plain, averages)
+{
+    static const uint64_t shape[] = {3};
+    static const float a[] = {1, 2, 3}, b[] = {3, 6, 9}, mean[] = {2, 4, 6};
+    const fsdpck_memory_tensor of_a = plain("w", "float32", 1, shape, a, sizeof a),
+                               of_b = plain("w", "float32", 1, shape, b, sizeof b);
+    float found[3];
+    begin(false);
+    fsdpck_checkpoint *inputs[] = {open_host(&of_a, 1), open_host(&of_b, 1)}, *c = NULL;
+    cr_assert_eq(fsdpck_average(ctx, inputs, 2, NULL, &c, &err), FSDPCK_OK, "%s", err.message);
+    fsdpck_load_tensor wanted = FSDPCK_INIT(fsdpck_load_tensor);
+    wanted.name = "w";
+    wanted.memory = found;
+    wanted.memory_nbytes = sizeof found;
+    cr_expect_eq(fsdpck_load(ctx, c, &wanted, 1, NULL, &err), FSDPCK_OK, "%s", err.message);
+    cr_expect_arr_eq(found, mean, sizeof mean);
+    fsdpck_close(c);
+    fsdpck_close(inputs[1]);
+    close_model(inputs[0]);
+}
+
+/* The config of an adapter in the working folder is that of another one. */
+Test(open_memory_plain, nothing_is_beside)
+{
+    static const uint64_t down[] = {2, 4}, up[] = {4, 2};
+    static const float factor[8];
+    char dir[SCRATCH_BYTES], path[SCRATCH_BYTES];
+    const fsdpck_memory_tensor t[] = {
+        plain("base_model.model.q_proj.lora_A.weight", "float32", 2, down, factor, sizeof factor),
+        plain("base_model.model.q_proj.lora_B.weight", "float32", 2, up, factor, sizeof factor)};
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
+    scratch_make(dir);
+    scratch_write(dir, "adapter_config.json", "{", 1);
+    cr_assert_eq(chdir(dir), 0);
+    begin(false);
+    fsdpck_checkpoint *c = open_host(t, 2);
+    consolidate(c, scratch_path(path, dir, "m.safetensors"));
+    for (size_t i = 0; fsdpck_context_warning(ctx, i, &w); i++)
+        cr_expect_neq(w.finding, FSDPCK_FINDING_LORA_CONFIG, "%s", w.message);
+    close_model(c);
+    cr_assert_eq(chdir("/"), 0);
     scratch_remove(dir);
 }
 
