@@ -308,6 +308,10 @@ Test(open_memory_plain, entries_are_checked)
     fsdpck_checkpoint *c = NULL;
     options.memory = 2;
     cr_expect_eq(fsdpck_open_memory(ctx, NULL, 0, &options, &c, &err), FSDPCK_USAGE);
+    options.memory = FSDPCK_MEMORY_GPU;
+    options.device = 1000000;
+    cr_expect_eq(fsdpck_open_memory(ctx, NULL, 0, &options, &c, &err), FSDPCK_DEVICE);
+    cr_expect_null(c);
     end();
 }
 
