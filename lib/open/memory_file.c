@@ -112,7 +112,7 @@ fsdpck_status memory_file_add(memory_file *m, const fsdpck_memory_tensor *t, fsd
                        .place = LOCATION_ROWS,
                        .nbytes = box_nelems(of.sizes, (unsigned)of.ndim) *
                                  dtype_get(type)->itemsize_bytes};
-    if (box.nbytes > UINTPTR_MAX - box.address || m->boxes.count >= UINT32_MAX)
+    if (box.nbytes > UINTPTR_MAX - box.address)
         return FAIL_WITH(err, USAGE, NONE, ("an entry ends after the last address"),
                          (tensor, t->name));
     if (box.nbytes > 0 && !is_rows(&of)) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fsdpck_memory.h"
+#include "fsdpck_verify.h"
 #include "open/memory_checkpoint.h"
 #include "tests/support/device_memory.h"
 #include "tests/support/fake_gpu.h"
@@ -304,8 +305,10 @@ Test(open_memory_plain, entries_are_checked)
         if (refused[i].message != NULL)
             cr_expect_str_eq(err.message, refused[i].message);
     }
+    const fsdpck_memory_tensor forgotten = {GOOD, MEMORY}; /* FSDPCK_INIT */
     fsdpck_memory_options options = FSDPCK_INIT(fsdpck_memory_options);
     fsdpck_checkpoint *c = NULL;
+    cr_expect_eq(fsdpck_open_memory(ctx, &forgotten, 1, NULL, &c, &err), FSDPCK_USAGE);
     options.memory = 2;
     cr_expect_eq(fsdpck_open_memory(ctx, NULL, 0, &options, &c, &err), FSDPCK_USAGE);
     options.memory = FSDPCK_MEMORY_GPU;
@@ -355,13 +358,15 @@ Test(open_memory_plain, entries_of_one_tensor_agree)
 }
 
 /* Ranks of a group have other memory each. */
-Test(open_memory_plain, groups_do_not_apply)
+Test(open_memory_plain, groups_and_files_do_not_apply)
 {
     const fsdpck_memory_tensor t = plain("w", "float32", 2, shape_of, room, sizeof room);
     fsdpck_checkpoint *none = NULL;
+    fsdpck_files *files = NULL;
     place where;
     begin(false);
     fsdpck_checkpoint *c = open_host(&t, 1);
+    cr_expect_eq(fsdpck_files_new(ctx, c, 0, 0, &files, &err), FSDPCK_USAGE);
     ctx->group = (group *)ctx; /* no call of it is made */
     cr_expect_eq(fsdpck_open_memory(ctx, &t, 1, NULL, &none, &err), FSDPCK_USAGE);
     cr_expect_eq(c->src.locate(c->src.ctx, 0, &where, &err), FSDPCK_USAGE);
