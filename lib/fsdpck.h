@@ -49,8 +49,8 @@
  * in several threads share libhdf5, one call at a time. While one of them reads or writes HDF5, the
  * program must not call libhdf5 in another thread.
  *
- * Limits: the headers need C11 or C++11. The library allocates with malloc, and no hook replaces it. No
- * call returns the elements of a tensor: consolidate the wanted keys to a safetensors file and read that. */
+ * Limits: the headers need C11 or C++11. The library allocates with malloc, and no hook replaces it.
+ * Elements of tensors: fsdpck_load.h reads them into memory of the caller, fsdpck_memory.h writes them from there. */
 #ifndef FSDPCK_H
 #define FSDPCK_H
 

@@ -17,6 +17,7 @@
  *     fsdpck_close(src);
  *
  * Load all tensors of a model in one call: small ones are then read together, and large ones in parallel.
+ * The other direction is fsdpck_memory.h.
  */
 #ifndef FSDPCK_LOAD_H
 #define FSDPCK_LOAD_H

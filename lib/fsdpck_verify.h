@@ -156,8 +156,8 @@ typedef struct fsdpck_file {
 } fsdpck_file;
 
 /* Reads all files with `threads` threads (0: as many as affinity and cgroup allow); `sha256` adds
- * SHA-256. *out is freed with fsdpck_files_free; src must outlive it. Collective in a group. Errors: IO,
- * CHANGED. */
+ * SHA-256. *out is freed with fsdpck_files_free; src must outlive it. Collective in a group. Errors: USAGE
+ * (a checkpoint in memory), IO, CHANGED. */
 FSDPCK_API fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                           unsigned threads, int sha256, fsdpck_files **out,
                                           fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -23,6 +23,7 @@ typedef enum fsdpck_format_id {
     FSDPCK_FORMAT_PEFT = 10,                /* "peft", written only: read as "safetensors" */
     FSDPCK_FORMAT_DEEPSPEED = 11,           /* "deepspeed", read only */
     FSDPCK_FORMAT_DEEPSPEED_UNIVERSAL = 12, /* "deepspeed-universal", read only */
+    FSDPCK_FORMAT_MEMORY = 13,              /* "memory", of fsdpck_open_memory */
 } fsdpck_format_id;
 
 #endif

@@ -48,6 +48,8 @@ static fsdpck_status read_beside(const fsdpck_checkpoint *c, const char *name,
                                  adapter_source *found, fsdpck_error *err)
 {
     const size_t capacity = strlen(c->path) + 2;
+    if (c->format->id == FSDPCK_FORMAT_MEMORY) /* its path is that of no file */
+        return FSDPCK_OK;
     char *in = malloc(capacity);
     if (in == NULL)
         return error_set_nomem(err, capacity);

@@ -12,7 +12,7 @@
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened (parameters: rekey_candidates.c)
- *     derived_checkpoint.c a checkpoint made of the model part of another
+ *     derived_checkpoint.c a checkpoint made of the model part of another; memory_checkpoint.c: of memory
  *     dequantized_checkpoint.c quantized weights as bfloat16
  *     averaged_checkpoint.c the average of several checkpoints
  *     ema_checkpoint.c    the moving average that an optimizer holds

@@ -1,10 +1,10 @@
 /* load.c: fsdpck_load: a run whose output is memory of the caller. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/struct_copy.h"
+#include "open/memory_box.h"
 #include "run/average_inputs_check.h"
 #include "run/digest_run.h"
 #include "run/load_internal.h"
@@ -30,7 +30,6 @@ typedef struct load {
     entry *entries; /* by tensor, then by number */
     size_t count;
     load_places places;
-    uint64_t zeros[NDIM_MAX];
 } load;
 
 /* ---- checks of an entry ---- */
@@ -53,63 +52,9 @@ static fsdpck_status choose_dtype(const catalogue *selected, entry *e, fsdpck_er
     return FSDPCK_OK;
 }
 
-/* The whole tensor, or the caller's box inside of it. */
-static fsdpck_status check_box(load *l, const catalogue *selected, entry *e, fsdpck_error *err)
+static fsdpck_status check_entry(const catalogue *selected, entry *e, fsdpck_error *err)
 {
-    const unsigned ndim = catalogue_tensor(selected, e->tensor)->ndim;
-    e->shape = catalogue_shape(selected, e->tensor);
-    if (e->t.offsets == NULL)
-        e->t.offsets = l->zeros;
-    if (e->t.sizes == NULL) {
-        if (e->t.offsets != l->zeros || (e->t.ndim != 0 && e->t.ndim != ndim))
-            return bad(e, err, "an entry with offsets or another number of dims requires sizes");
-        e->t.ndim = ndim;
-        e->t.sizes = e->shape;
-    }
-    if (e->t.ndim != ndim)
-        return FAIL_WITH(err, USAGE, NONE, ("the box has another number of dims than the tensor"),
-                         (tensor, e->t.name), (expected, "%u dims", ndim),
-                         (found, "%zu", e->t.ndim));
-    for (unsigned d = 0; d < ndim; d++)
-        if (e->t.offsets[d] > e->shape[d] || e->t.sizes[d] > e->shape[d] - e->t.offsets[d])
-            return FAIL_WITH(err, USAGE, NONE, ("the box is not inside of the tensor"),
-                             (tensor, e->t.name),
-                             (expected, "at most %" PRIu64 " in dim %u", e->shape[d], d),
-                             (found, "%" PRIu64 " + %" PRIu64, e->t.offsets[d], e->t.sizes[d]));
-    return FSDPCK_OK;
-}
-
-/* Bytes from the first byte of the box in memory to the last one. */
-static bool memory_span(const entry *e, uint64_t itemsize, uint64_t *nbytes)
-{
-    uint64_t last = 0, part;
-    for (size_t d = 0; d < e->t.ndim; d++)
-        if (!checked_mul(e->t.sizes[d] - 1, e->t.strides[d], &part) ||
-            !checked_add(last, part, &last))
-            return false;
-    return checked_mul(last, itemsize, &last) && checked_add(last, itemsize, nbytes);
-}
-
-static fsdpck_status check_memory(const entry *e, fsdpck_error *err)
-{
-    const dtype_info *d = dtype_get(e->dtype);
-    const uint64_t nelems = box_nelems(e->t.sizes, (unsigned)e->t.ndim);
-    uint64_t nbytes = nelems * d->itemsize_bytes; /* at most the tensor's: 63 bits */
-    if (nelems == 0)
-        return FSDPCK_OK;
-    if (e->t.strides != NULL && !memory_span(e, d->itemsize_bytes, &nbytes))
-        return bad(e, err, "the strides exceed 64 bits");
-    if (e->t.memory == NULL)
-        return bad(e, err, "an entry has no memory");
-    if (e->t.memory_nbytes < nbytes)
-        return FAIL_WITH(err, USAGE, NONE, ("too little memory for the box"), (tensor, e->t.name),
-                         (expected, "%" PRIu64 " bytes", nbytes),
-                         (found, "%" PRIu64, e->t.memory_nbytes));
-    return FSDPCK_OK;
-}
-
-static fsdpck_status check_entry(load *l, const catalogue *selected, entry *e, fsdpck_error *err)
-{
+    uint64_t nbytes;
     if (e->t.name == NULL)
         return FAIL(err, USAGE, NONE, "entry %zu of fsdpck_load has no name", e->number);
     e->tensor = catalogue_find(selected, e->t.name, strlen(e->t.name));
@@ -119,8 +64,9 @@ static fsdpck_status check_entry(load *l, const catalogue *selected, entry *e, f
             (found, "%zu tensors", catalogue_tensor_count(selected)),
             (next, "names are those of a consolidated safetensors file with the same selection"));
     RETURN_IF(choose_dtype(selected, e, err));
-    RETURN_IF(check_box(l, selected, e, err));
-    return check_memory(e, err);
+    e->shape = catalogue_shape(selected, e->tensor);
+    return memory_box_check(&e->t, catalogue_tensor(selected, e->tensor)->ndim, e->shape, e->dtype,
+                            &nbytes, err);
 }
 
 static int compare_entries(const void *a, const void *b)
@@ -143,7 +89,7 @@ static fsdpck_status take_entries(load *l, const fsdpck_load_tensor *tensors, si
         e->number = l->count;
         RETURN_IF(STRUCT_COPY_IN(&e->t, (const fsdpck_load_tensor *)at, fsdpck_load_tensor, err));
         at += tensors->struct_nbytes;
-        RETURN_IF(check_entry(l, &l->run.to.cat, e, err));
+        RETURN_IF(check_entry(&l->run.to.cat, e, err));
     }
     qsort(l->entries, count, sizeof *l->entries, compare_entries);
     return FSDPCK_OK;

@@ -25,6 +25,8 @@ fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src, unsi
                                int sha256, fsdpck_files **out, fsdpck_error *err)
 {
     *out = NULL;
+    if (src->format->id == FSDPCK_FORMAT_MEMORY)
+        return FAIL(err, USAGE, NONE, "a checkpoint in memory has no files");
     fsdpck_files *f = calloc(1, sizeof *f);
     if (f == NULL)
         return error_set_nomem(err, sizeof *f);

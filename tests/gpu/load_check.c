@@ -1,5 +1,6 @@
 /* load_check [--fake] CHECKPOINT...: fsdpck_load into memory of a GPU: the bytes of fsdpck_load into memory of the host,
- * for all tensors, and the time of both. Exit status 77 where there is no GPU. --fake stands in for one, to test this
+ * for all tensors, and the time of both. Then fsdpck_open_memory of that memory of the GPU: the same bytes again, and a
+ * file with the digests of that memory. Exit status 77 where there is no GPU. --fake stands in for one, to test this
  * program. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,9 +8,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "fsdpck_memory.h"
+#include "fsdpck_verify.h"
+#include "open/memory_checkpoint.h"
 #include "run/load_internal.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/must.h"
+#include "tests/support/scratch.h"
 
 enum { ALIGN = 256, SKIPPED = 77 };
 
@@ -88,6 +93,71 @@ static void compare(const loading *l, const char *path)
     }
 }
 
+/* What load_all put into memory of the GPU, as a checkpoint. */
+static fsdpck_checkpoint *open_loaded(fsdpck_context *ctx, const fsdpck_checkpoint *src,
+                                      const loading *l, gpu *g)
+{
+    fsdpck_error err;
+    fsdpck_checkpoint *held;
+    fsdpck_memory_tensor *entries = calloc(l->count + 1, sizeof *entries);
+    for (size_t i = 0; i < l->count; i++) {
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
+        fsdpck_get_tensor(src, i, &t);
+        entries[i] = (fsdpck_memory_tensor)FSDPCK_INIT(fsdpck_memory_tensor);
+        entries[i].name = t.name;
+        entries[i].dtype = t.dtype;
+        entries[i].ndim = t.ndim;
+        entries[i].shape = t.shape;
+        entries[i].memory = l->tensors[i].memory;
+        entries[i].memory_nbytes = l->tensors[i].memory_nbytes;
+    }
+    must_be_ok(open_memory_with_gpu(ctx, entries, l->count, NULL, g, &held, &err), &err);
+    free(entries);
+    return held;
+}
+
+static uint64_t digest_all(fsdpck_context *ctx, fsdpck_checkpoint *src)
+{
+    fsdpck_error err;
+    fsdpck_digests *d;
+    fsdpck_digests_info info = FSDPCK_INIT(fsdpck_digests_info);
+    must_be_ok(fsdpck_digests_new(ctx, src, NULL, &d, &err), &err);
+    fsdpck_digests_get_info(d, &info);
+    fsdpck_digests_free(d);
+    return info.whole;
+}
+
+/* Returns the seconds of writing a file, whose digests must be those of `expected`. */
+static double write_loaded(fsdpck_context *ctx, fsdpck_checkpoint *held, uint64_t expected)
+{
+    char dir[SCRATCH_BYTES], path[SCRATCH_BYTES];
+    fsdpck_error err;
+    fsdpck_checkpoint *written;
+    scratch_make(dir);
+    const double begin = now();
+    must_be_ok(fsdpck_consolidate(ctx, held, scratch_path(path, dir, "m.pt"), NULL, NULL, &err),
+               &err);
+    const double seconds = now() - begin;
+    must_be_ok(fsdpck_open(ctx, path, NULL, &written, &err), &err);
+    must(digest_all(ctx, written) == expected, "digests of the file differ");
+    fsdpck_close(written);
+    scratch_remove(dir);
+    return seconds;
+}
+
+/* From memory of the GPU; the bytes of `back` again. */
+static void check_loaded(fsdpck_context *ctx, const fsdpck_checkpoint *src, const char *path,
+                         loading *l, gpu *g)
+{
+    fsdpck_checkpoint *held = open_loaded(ctx, src, l, g);
+    memset(l->host, 0xEE, l->nbytes);
+    const double host = load_all(ctx, held, l, NULL),
+                 written = write_loaded(ctx, held, digest_all(ctx, held));
+    compare(l, path);
+    printf("%s: %.3f s from the GPU to the host, %.3f s to a file\n", path, host, written);
+    fsdpck_close(held);
+}
+
 static void check(const char *path, gpu *g)
 {
     fsdpck_error err;
@@ -106,6 +176,7 @@ static void check(const char *path, gpu *g)
     compare(&l, path);
     printf("%s: %zu tensors, %" PRIu64 " bytes: %.3f s to the host, %.3f s to the GPU\n", path,
            l.count, l.nbytes, host, device);
+    check_loaded(ctx, src, path, &l, g);
     g->calls->device_free(g, l.device);
     g->calls->host_free(g, pinned, l.nbytes + 1);
     free(l.host);

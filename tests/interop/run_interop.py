@@ -55,6 +55,7 @@ import cases_map_meta  # noqa: E402, F401
 import cases_map_logits  # noqa: E402, F401
 import cases_map_trainers  # noqa: E402, F401
 import cases_map_transformers  # noqa: E402, F401
+import cases_memory  # noqa: E402, F401
 import cases_merge  # noqa: E402, F401
 import cases_merge_like  # noqa: E402, F401
 import cases_merge_lost  # noqa: E402, F401

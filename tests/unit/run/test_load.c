@@ -10,6 +10,7 @@
 #include "fsdpck_load.h"
 #include "run/load_internal.h"
 #include "state/dtype.h"
+#include "tests/support/device_memory.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/scratch.h"
 
@@ -41,51 +42,6 @@ static void end(void)
     fsdpck_context_free(ctx);
     if (device != NULL)
         fake_gpu_release(&fake);
-}
-
-/* ---- memory on either side ---- */
-
-/* Of this content, which it gets back from take_memory. */
-static void *give_memory(const uint8_t *bytes, uint64_t nbytes)
-{
-    void *memory = NULL;
-    gpu_address at;
-    gpu_stream *s;
-    if (device == NULL) {
-        memory = malloc(nbytes + 1);
-        memcpy(memory, bytes, nbytes);
-        return memory;
-    }
-    cr_assert_eq(device->calls->device_new(device, nbytes + 1, &at, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->host_new(device, nbytes + 1, &memory, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->stream_new(device, false, &s, &err), FSDPCK_OK);
-    memcpy(memory, bytes, nbytes);
-    cr_assert_eq(device->calls->copy_in(s, at, memory, nbytes, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->mark(s, 0, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->wait(s, 0, &err), FSDPCK_OK);
-    device->calls->stream_free(s);
-    device->calls->host_free(device, memory, nbytes + 1);
-    return (void *)(uintptr_t)at;
-}
-
-static void take_memory(void *from, uint8_t *bytes, uint64_t nbytes)
-{
-    void *memory;
-    gpu_stream *s;
-    if (device == NULL) {
-        memcpy(bytes, from, nbytes);
-        free(from);
-        return;
-    }
-    cr_assert_eq(device->calls->host_new(device, nbytes + 1, &memory, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->stream_new(device, false, &s, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->copy_out(s, memory, (uintptr_t)from, nbytes, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->mark(s, 0, &err), FSDPCK_OK);
-    cr_assert_eq(device->calls->wait(s, 0, &err), FSDPCK_OK);
-    memcpy(bytes, memory, nbytes);
-    device->calls->stream_free(s);
-    device->calls->host_free(device, memory, nbytes + 1);
-    device->calls->device_free(device, (uintptr_t)from);
 }
 
 /* ---- whole tensors ---- */
@@ -145,7 +101,7 @@ static void load_whole(const char *fixture)
         cr_assert_leq(t->nbytes, sizeof zeros);
         entries[i] = (fsdpck_load_tensor)FSDPCK_INIT(fsdpck_load_tensor);
         entries[i].name = t->name;
-        entries[i].memory = give_memory(zeros, t->nbytes);
+        entries[i].memory = device_memory_new(device, zeros, t->nbytes);
         entries[i].memory_nbytes = t->nbytes;
     }
     select.part = FSDPCK_PART_ALL;
@@ -155,7 +111,7 @@ static void load_whole(const char *fixture)
                  "%s: %s %s", path, err.message, err.tensor);
     for (size_t i = 0; i < n; i++) {
         uint8_t *bytes = malloc(tensors[i].nbytes + 1);
-        take_memory(entries[i].memory, bytes, tensors[i].nbytes);
+        device_memory_take(device, entries[i].memory, bytes, tensors[i].nbytes);
         const uint64_t head =
             crc64_update(crc64_update(0, tensors[i].label, strlen(tensors[i].label)), "\n", 1);
         cr_expect_eq(crc64_update(head, bytes, tensors[i].nbytes), tensors[i].digest, "%s: %s",
@@ -264,13 +220,13 @@ static void load_boxes(void)
         entries[b].offsets = boxes[b].offsets;
         entries[b].sizes = boxes[b].sizes;
         entries[b].strides = boxes[b].is_dense && b % 2 == 0 ? NULL : boxes[b].strides;
-        entries[b].memory = give_memory((const uint8_t *)before, sizeof before);
+        entries[b].memory = device_memory_new(device, before, sizeof before);
         entries[b].memory_nbytes = sizeof before;
     }
     cr_assert_eq(load_with_gpu(ctx, src, entries, BOXES, NULL, device, &err), FSDPCK_OK, "%s",
                  err.message);
     for (size_t b = 0; b < BOXES; b++) {
-        take_memory(entries[b].memory, (uint8_t *)after, sizeof after);
+        device_memory_take(device, entries[b].memory, after, sizeof after);
         for (size_t i = 0; i < FLOATS; i++) {
             float number = -1;
             (void)in_box(&boxes[b], i, &number);
@@ -401,14 +357,14 @@ Test(load, failures_of_the_device)
         work.threads = 1;
         options.work = &work;
         t.name = "w";
-        t.memory = give_memory((const uint8_t *)room, sizeof room);
+        t.memory = device_memory_new(device, room, sizeof room);
         t.memory_nbytes = sizeof room;
         fake.fail_at = atomic_load(&fake.calls) + at;
         st = load_with_gpu(ctx, src, &t, 1, &options, device, &err);
         cr_expect(st == FSDPCK_OK || st == FSDPCK_DEVICE, "%" PRIu64 ": %s", at, err.message);
         cr_assert(st == FSDPCK_OK || at < 100);
         fake.fail_at = 0;
-        device->calls->device_free(device, (uintptr_t)t.memory);
+        device_memory_free(device, t.memory);
         fsdpck_close(src);
         end();
     }
