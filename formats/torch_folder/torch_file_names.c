@@ -19,7 +19,8 @@ void torch_file_names_check(torch_folder *r, const open_request *req)
     if (list == NULL)
         return;
     for (size_t i = 0; i < count; i++)
-        list[i] = (saved_name){file_set_path(&r->files, (uint32_t)i), inputs[i].saved_as};
+        list[i] =
+            (saved_name){file_set_path(&r->files, (uint32_t)i), inputs[i].saved_as, SAVED_OF_RANK};
     saved_names_warn(list, count, req->path, &req->log);
     free(list);
 }

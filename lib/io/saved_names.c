@@ -19,7 +19,8 @@ char *saved_name_of(const char *path, const char *root)
 {
     const char *name = text_file_name(path);
     const size_t folder_nbytes = (size_t)(name - path), root_nbytes = strlen(root);
-    if (root_nbytes == 0 || text_is(name, stem_nbytes(path) - folder_nbytes, root))
+    if (root_nbytes == 0 || strcmp(root, of_file_objects) == 0 ||
+        text_is(name, stem_nbytes(path) - folder_nbytes, root))
         return NULL;
     char *saved_as = malloc(folder_nbytes + root_nbytes + 1);
     if (saved_as == NULL)
@@ -75,16 +76,27 @@ static const named_file *find_file(const named_file *files, size_t count, const 
     return bsearch(&key, files, count, sizeof *files, by_stem);
 }
 
+/* Whether a program that renames or copies files would not give this name to the other's content. */
+static bool is_odd(const saved_name *own, const saved_name *other)
+{
+    const size_t nbytes = strlen(own->saved_as);
+    return own->kind == SAVED_OF_RANK || ((own->kind != SAVED_ANY || other->kind != SAVED_ANY) &&
+                                          strncmp(own->path, own->saved_as, nbytes) != 0);
+}
+
 /* Whether the file with this file's recorded name has its own, or both are in a circle of exchanged ones. */
 static bool is_exchanged(const saved_name *list, const named_file *files, size_t count,
                          size_t index)
 {
+    const size_t first = index;
     for (size_t steps = 0; steps <= count; steps++) {
         if (list[index].saved_as == NULL)
             return true;
         const char *saved_as = list[index].saved_as;
         const named_file *found = find_file(files, count, saved_as);
-        if (found == NULL || strcmp(text_file_name(saved_as), of_file_objects) == 0)
+        if (found == NULL)
+            return false;
+        if (index == first && !is_odd(&list[first], &list[found->index]))
             return false;
         index = found->index;
     }

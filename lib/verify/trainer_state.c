@@ -170,16 +170,22 @@ static fsdpck_status fail_damaged(const probe_input *in, const char *entry, cons
                                : "a run that resumes from this folder needs it"));
 }
 
-/* Under any name, what torch.save or pickle.dump may have written; the readers of weights report other weights. */
-static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nbytes)
+static bool has_torch_suffix(const char *name)
 {
     static const char *const suffixes[] = {".pt",   ".pth",     ".bin",   ".pkl",
                                            ".ckpt", ".pth.tar", ".pt.tar"};
-    path_kind kind;
-    bool known, has_suffix = false;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
-    return has_suffix && entry[0] != '.' && format_file_count(entry) == 0 &&
+        if (text_ends_with(name, strlen(name), suffixes[i]))
+            return true;
+    return false;
+}
+
+/* Under any name, what torch.save or pickle.dump may have written; the readers of weights report other weights. */
+static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nbytes)
+{
+    path_kind kind;
+    bool known;
+    return has_torch_suffix(entry) && entry[0] != '.' && format_file_count(entry) == 0 &&
            !checkpoint_is_weights_name(entry) && !(format_is_rank_file(entry, &known) && known) &&
            path_probe(&in->dir, entry, &kind, nbytes, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
@@ -330,20 +336,43 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
     return st;
 }
 
-void trainer_state_warn_exchanged(const probe_input *in, const strtab *names, const logger *log)
+static saved_kind kind_of_name(const char *name)
 {
-    const size_t count = strtab_count(names);
-    saved_name *list = calloc(count + 1, sizeof *list);
+    return numbered_file_is_of_rank(name) ? SAVED_OF_RANK
+           : trainer_state_has_name(name) ? SAVED_OF_STATE
+                                          : SAVED_ANY;
+}
+
+/* With the weights, which are not among the names. The reader of rank files compares theirs. */
+fsdpck_status trainer_state_warn_exchanged(const probe_input *in, const catalogue *read,
+                                           const strtab *names, const logger *log,
+                                           fsdpck_error *err)
+{
+    strtab all;
+    uint32_t id;
     size_t n = 0;
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        const char *path = strtab_text(names, i);
-        if (numbered_file_is_of_rank(text_file_name(path)))
-            list[n++] = (saved_name){path, saved_name_read(&in->dir, path)};
+    strtab_init(&all, NULL);
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(names); i++)
+        st = strtab_intern(&all, strtab_text(names, i), strtab_nbytes(names, i), &id, err);
+    for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
+        if (read == NULL || !numbered_file_is_of_rank(in->entries[i]) ||
+            !catalogue_has_file(read, in->entries[i]))
+            st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
+    saved_name *list = st == FSDPCK_OK ? calloc(strtab_count(&all) + 1, sizeof *list) : NULL;
+    for (uint32_t i = 0; list != NULL && i < strtab_count(&all); i++) {
+        const char *path = strtab_text(&all, i);
+        if (has_torch_suffix(path))
+            list[n++] = (saved_name){path, saved_name_read(&in->dir, path),
+                                     kind_of_name(text_file_name(path))};
     }
-    saved_names_warn(list, n, in->path, log);
+    if (list != NULL)
+        saved_names_warn(list, n, in->path, log);
     for (size_t i = 0; i < n; i++)
         free((char *)list[i].saved_as);
     free(list);
+    strtab_release(&all);
+    return st;
 }
 
 static fsdpck_status check_name(fsdpck_context *ctx, const probe_input *in, const char *name,
@@ -376,7 +405,7 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
         st = check_name(ctx, in, strtab_text(&names, i), ends_only, err);
     if (st == FSDPCK_OK)
-        trainer_state_warn_exchanged(in, &names, &ctx->log);
+        st = trainer_state_warn_exchanged(in, read, &names, &ctx->log, err);
     strtab_release(&names);
     return st == FSDPCK_OK ? check_read(ctx, in, read, ends_only, err) : st;
 }

@@ -23,8 +23,11 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* RANK-NAME if those of the ranks were exchanged, or are copies of each other. Other files may be copies. */
-void trainer_state_warn_exchanged(const probe_input *in, const strtab *names, const logger *log);
+/* RANK-NAME if files of ranks, or of the state and the weights, were exchanged or copied over one another. Weights may be copies of
+ * weights. */
+fsdpck_status trainer_state_warn_exchanged(const probe_input *in, const catalogue *read,
+                                           const strtab *names, const logger *log,
+                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Why the entry of such a name, or of a tokenizer, is not the file that it names: a link to nothing, an empty folder, a
  * pointer of git-lfs. NULL: it may be. */

@@ -184,7 +184,7 @@ static fsdpck_status check_folder(const state_walk *w, const probe_input *in, co
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
         st = check_file_beside(w, in, strtab_text(&names, i), err);
     if (st == FSDPCK_OK)
-        trainer_state_warn_exchanged(in, &names, &w->ctx->log);
+        st = trainer_state_warn_exchanged(in, read, &names, &w->ctx->log, err);
     strtab_release(&names);
     return st;
 }
