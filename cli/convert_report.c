@@ -285,6 +285,16 @@ static void print_resume(const fsdpck_report *p)
            report_bytes(rewritten, sizeof rewritten, p->rewritten_nbytes));
 }
 
+/* Several may be right: a new optimizer counts from 0. */
+static void print_steps(const command_request *r, fsdpck_checkpoint *src)
+{
+    if (r->sources != NULL || !report_steps_differ(src))
+        return;
+    printf("note: steps disagree: ");
+    report_print_steps(src, true);
+    putchar('\n');
+}
+
 /* These commands copy data without comparing it with checksums. */
 static void print_unchecked(const command_request *r, const fsdpck_report *p)
 {
@@ -320,7 +330,7 @@ void convert_print_result(const cli *c, const command_request *r, const fsdpck_i
     putchar('\n');
 }
 
-void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+void convert_print_text(const cli *c, const command_request *r, fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p)
 {
     char a[32], next[1600];
@@ -348,6 +358,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_che
         printf("ranks: %u; %s sent between them\n", p->ranks,
                report_bytes(a, sizeof a, p->bytes_travelled));
     convert_print_left_out(c, r, info, p);
+    print_steps(r, src);
     print_outputs(c, r, p);
     print_unchecked(r, p);
     if (convert_next_step(r, p, next, sizeof next)[0] != '\0')

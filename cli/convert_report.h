@@ -5,7 +5,7 @@
 #include "convert_left_out.h"
 
 /* info: of the source. */
-void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+void convert_print_text(const cli *c, const command_request *r, fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p);
 /* Its first line: formats, and the number of tensors and bytes. */
 void convert_print_result(const cli *c, const command_request *r, const fsdpck_info *info,

@@ -21,15 +21,12 @@ static const char *escaped_name(char *out, const char *name, size_t nbytes)
 /* With their sources: all of them if they differ, else the first. */
 static void print_steps(fsdpck_checkpoint *ckpt)
 {
-    fsdpck_step first = FSDPCK_INIT(fsdpck_step), step = FSDPCK_INIT(fsdpck_step);
-    bool differ = false;
+    fsdpck_step first = FSDPCK_INIT(fsdpck_step);
+    const bool differ = report_steps_differ(ckpt);
     if (!fsdpck_get_step(ckpt, 0, &first))
         return;
-    for (size_t i = 1; fsdpck_get_step(ckpt, i, &step); i++)
-        differ = differ || step.step != first.step;
     printf("%s", differ ? ", steps disagree: " : ", step ");
-    for (size_t i = 0; (i == 0 || differ) && fsdpck_get_step(ckpt, i, &step); i++)
-        printf("%s%" PRId64 " (%s)", i > 0 ? ", " : "", step.step, step.source);
+    report_print_steps(ckpt, differ);
 }
 
 static void print_origin(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_info *info)

@@ -161,43 +161,6 @@ void report_put_source(json_writer *w, const char *key, const fsdpck_info *sourc
     json_end_object(w);
 }
 
-void report_set_step(fsdpck_checkpoint *ckpt, fsdpck_info *info)
-{
-    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
-    if (fsdpck_get_step(ckpt, 0, &step)) {
-        info->step = step.step;
-        info->step_source = step.source;
-    }
-}
-
-static void put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt, bool all)
-{
-    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
-    int64_t before = -1;
-    json_member_array(w, key);
-    for (size_t i = 0; fsdpck_get_step(ckpt, i, &step); i++) {
-        if (!all && step.step == before)
-            continue;
-        before = step.step;
-        json_begin_object(w);
-        json_member_i64(w, "step", step.step);
-        json_member_string(w, "source", step.source);
-        json_end_object(w);
-    }
-    json_end_array(w);
-}
-
-void report_put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt)
-{
-    put_steps(w, key, ckpt, true);
-}
-
-void report_put_page_steps(const cli *c, json_writer *w, const char *key, fsdpck_checkpoint *ckpt)
-{
-    if (c->page->path != NULL)
-        put_steps(w, key, ckpt, false);
-}
-
 static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
 {
     if (source != NULL) {

@@ -95,11 +95,14 @@ void report_name(json_writer *w, const char *key, const char *name, size_t nbyte
 void report_path(json_writer *w, const char *key, const char *path);
 /* A member of the form of "source". */
 void report_put_source(json_writer *w, const char *key, const fsdpck_info *source);
-/* Sets the step to the record that fsdpck_get_step gives first: all reports name that one. */
+/* report_steps.c: sets the step to the record that fsdpck_get_step gives first: all reports name that one. */
 void report_set_step(fsdpck_checkpoint *ckpt, fsdpck_info *info);
 /* A list of the training steps that a checkpoint records; the second, for a page alone, omits repetitions. */
 void report_put_steps(json_writer *w, const char *key, fsdpck_checkpoint *ckpt);
 void report_put_page_steps(const cli *c, json_writer *w, const char *key, fsdpck_checkpoint *ckpt);
+/* Whether these are several steps; prints "3 (name of the folder)", all or the first, in one line. */
+bool report_steps_differ(fsdpck_checkpoint *ckpt);
+void report_print_steps(fsdpck_checkpoint *ckpt, bool all);
 /* Adds it to a list. */
 void report_put_path(json_writer *w, const char *path);
 /* Adds a text to a list. */

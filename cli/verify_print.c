@@ -55,11 +55,14 @@ static void print_painted(const cli *c, paint_kind kind, uint64_t count, const c
            paint(&c->out, PAINT_END));
 }
 
-/* Notes need -v, except that of other weights: it names those that were checked. */
+/* Notes need -v, except that of other weights, which names those that were checked, and those of steps, which may show
+ * files of two saves. */
 static bool is_shown(const cli *c, const fsdpck_finding *f)
 {
+    const fsdpck_finding_id id = f->what->finding;
     return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
-           (!c->quiet && f->what->finding == FSDPCK_FINDING_WEIGHTS_BESIDE);
+           (!c->quiet && (id == FSDPCK_FINDING_WEIGHTS_BESIDE || id == FSDPCK_FINDING_STEP_NAME ||
+                          id == FSDPCK_FINDING_STEP_STATE));
 }
 
 static uint64_t count_hidden(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)

@@ -289,6 +289,26 @@ bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what)
     return true;
 }
 
+bool step_evidence_disagrees(fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    text_buf all = {.limit_bytes = sizeof what->found};
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    int64_t first = -1;
+    bool differ = false;
+    for (size_t i = 0; fsdpck_get_step(c, i, &step); i++) {
+        first = i == 0 ? step.step : first;
+        differ = differ || step.step != first;
+        text_printf(&all, "%s%" PRId64 " (%s)", i == 0 ? "" : ", ", step.step, step.source);
+    }
+    if (differ)
+        FAIL_WITH(what, BADINPUT, STEP_STATE, ("the recorded steps differ"), (path, c->path),
+                  (found, "%s", all.failed ? "more than fit in a line" : all.text),
+                  (next, "check that all files are of one save; a new optimizer, or one that "
+                         "accumulates gradients, made fewer steps"));
+    text_release(&all);
+    return differ;
+}
+
 static void put_warning(const fsdpck_checkpoint *c, const fsdpck_error *what)
 {
     log_warn(&c->ctx->log, what->finding, what->next, "'%s': %s (%s; %s)", what->path,

@@ -13,6 +13,8 @@ bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what);
 /* Whether a file of the trainer (*of_trainer), or else an object, records another step than the name of the folder. *what:
  * STEP-NAME. */
 bool step_evidence_of_name(fsdpck_checkpoint *c, bool *of_trainer, fsdpck_error *what);
+/* Whether fsdpck_get_step gives several steps: less than a doubt. *what: STEP-STATE. */
+bool step_evidence_disagrees(fsdpck_checkpoint *c, fsdpck_error *what);
 /* step_evidence_differs as a warning, not of DeepSpeed; also the step of the name, and those of ranks (RANK-MIXED). True:
  * a file of the trainer records another step than the name. */
 bool step_evidence_warn(fsdpck_checkpoint *c);
