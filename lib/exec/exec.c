@@ -7,6 +7,7 @@
 #include "exec/compress.h"
 #include "exec/exec_internal.h"
 #include "exec/row_block.h"
+#include "group/remote_folder.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
@@ -131,6 +132,9 @@ static fsdpck_status run_remaining(struct exec *x, fsdpck_error *err)
     exec_checksums_finish(x);
     if (exec_is_leader(x))
         RETURN_IF(exec_deferred_finish(x, err));
+    if (x->out != NULL && x->out->joined)
+        RETURN_IF(output_flush(x->out, err));
+    RETURN_IF(remote_folder_check_unchanged(x->r.source_folder, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }
 

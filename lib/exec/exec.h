@@ -64,7 +64,7 @@ typedef struct exec_request {
     uint64_t memory_nbytes;
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* the ranks that share the work; all have the same plan, target and output */
-    const struct remote_folder
+    struct remote_folder
         *source_folder; /* remote files of the source; NULL: all ranks read the same files */
     /* If each host has its own output: by target file, whether this host writes it; exactly one
      * host does. NULL: a single output. */
@@ -136,7 +136,7 @@ uint64_t exec_own_item(const struct exec *x, uint64_t job);
 /* Compares the other replicas, writes all files of `out` (same indices as in the target), then
  * checks that the source did not change. Once per exec. If `out` is NULL, nothing is written and
  * only target.chunk_digest is filled (want_digest, not want_crc). In a group each rank runs its
- * items, they agree at the end, and every rank has all checksums. Deferred bytes that depend on
+ * items, they agree at the end, and every rank has all checksums. What joined ranks wrote is flushed. Deferred bytes that depend on
  * checksums of several ranks are written by rank 0, or by one rank of each host. */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -91,7 +91,7 @@ static fsdpck_status begin_with(run *r, fsdpck_status st, partial_names *names, 
     st = group_all_gather_part(g, st, GROUP_STOPS, mine, strlen(mine), receive_name, names, err);
     if (st == FSDPCK_OK)
         st = is_host_leader(r) ? check_not_shared(r, names, err) : join(r, names, err);
-    return group_agree(g, st, err);
+    return st;
 }
 
 fsdpck_status local_output_begin(run *r, fsdpck_status st, fsdpck_error *err)

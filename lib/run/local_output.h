@@ -2,7 +2,7 @@
  *
  *     RETURN_IF(local_output_assign(r, err));   // once r->to has its files: assigns them to hosts
  *     if (r->local.on) ...                     // several hosts; else there is one output
- *     RETURN_IF(local_output_begin(r, st, err));
+ *     RETURN_IF(exec_assign_work(r->exec, true, local_output_begin(r, st, err), err));
  *     exec_run(r->exec, &r->out, err);         // each file is written on one host: `own`
  *     RETURN_IF(local_output_complete(r, err));
  *     local_output_release(&r->local, group);
@@ -42,7 +42,7 @@ typedef struct local_output {
 } local_output;
 
 fsdpck_status local_output_assign(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Collective: the ranks agree on st. USAGE (GROUP-SHARED) if two hosts share the output's folder. */
+/* Collective: the ranks agree on st, and on the result next, which may be of one rank alone. USAGE (GROUP-SHARED) if two hosts share the output's folder. */
 fsdpck_status local_output_begin(struct run *r, fsdpck_status st,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Collective, after exec_run: seal, side files, copies, manifest, final names. */

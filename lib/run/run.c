@@ -354,19 +354,11 @@ static fsdpck_status write_own_items(run *r, fsdpck_status st, fsdpck_error *err
 {
     group *g = r->ctx->group;
     plan_totals totals;
-    if (r->local.on) {
-        RETURN_IF(local_output_begin(r, st, err));
-        RETURN_IF(exec_assign_work(r->exec, true, FSDPCK_OK, err));
-    } else {
-        RETURN_IF(write_in_group(r, st, err));
-    }
+    RETURN_IF(r->local.on ? exec_assign_work(r->exec, true, local_output_begin(r, st, err), err)
+                          : write_in_group(r, st, err));
     plan_get_totals(r->plan, &totals);
     progress_phase(&r->ctx->progress, "writing", totals.target_bytes + totals.constant_bytes);
     RETURN_IF(exec_run(r->exec, &r->out, err));
-    st = r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK;
-    if (st == FSDPCK_OK)
-        st = remote_folder_check_unchanged(r->src->remote_files, err);
-    RETURN_IF(group_agree(g, st, err));
     if (r->local.on)
         return local_output_complete(r, err);
     return group_agree(g, group_rank(g) == 0 ? complete_output(r, err) : FSDPCK_OK, err);

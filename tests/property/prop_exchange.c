@@ -219,8 +219,7 @@ static void on_log(void *ctx, const log_line *line)
         ((rank_run *)ctx)->rounds = strtoull(at + strlen(" bytes, in "), NULL, 10);
 }
 
-static fsdpck_status run_world(rank_run *r, group *g, const remote_folder *source_folder,
-                               gpu *device)
+static fsdpck_status run_world(rank_run *r, group *g, remote_folder *source_folder, gpu *device)
 {
     exec_harness *w = make_world();
     const logger log = {on_log, r};

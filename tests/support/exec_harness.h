@@ -40,7 +40,7 @@ typedef struct exec_harness_options {
     plan_replicas replicas;
     const cancel_token *cancel;
     group *group; /* only for exec_harness_digest */
-    const struct remote_folder *source_folder;
+    struct remote_folder *source_folder;
     gpu *gpu;
     bool gpu_required;
     const logger *log;
