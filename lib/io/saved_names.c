@@ -76,12 +76,19 @@ static const named_file *find_file(const named_file *files, size_t count, const 
     return bsearch(&key, files, count, sizeof *files, by_stem);
 }
 
+/* "optimizer_old.pt" of "optimizer", not "optimizer_1.bin", which is of another model. */
+static bool is_longer_name(const char *path, const char *of)
+{
+    const size_t nbytes = strlen(of);
+    return strncmp(path, of, nbytes) == 0 &&
+           !(path[nbytes] == '_' && path[nbytes + 1] >= '0' && path[nbytes + 1] <= '9');
+}
+
 /* Whether a program that renames or copies files would not give this name to the other's content. */
 static bool is_odd(const saved_name *own, const saved_name *other)
 {
-    const size_t nbytes = strlen(own->saved_as);
     return own->kind == SAVED_OF_RANK || ((own->kind != SAVED_ANY || other->kind != SAVED_ANY) &&
-                                          strncmp(own->path, own->saved_as, nbytes) != 0);
+                                          !is_longer_name(own->path, own->saved_as));
 }
 
 /* Whether the file with this file's recorded name has its own, or both are in a circle of exchanged ones. */

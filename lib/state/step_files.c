@@ -108,12 +108,13 @@ static bool is_sharded_over_steps(const step_counts *s, uint64_t tensor, size_t 
     return false;
 }
 
-/* Whether the parameters of two steps, of one of them several, are sharded over files of other steps. Frozen ones could
- * be in such files only by chance, as the names and sizes of all decide where the steps are. */
+/* Whether the parameters of two steps, of one of them several, are sharded over files of other steps; or those of one step,
+ * where all steps have several: other files of replicated ranks hold no steps. Frozen ones could be in such files only by
+ * chance, as the names and sizes of all decide where the steps are. */
 static bool is_mixture(step_counts *s)
 {
     size_t mixed = 0;
-    bool has_several = false;
+    bool has_several = false, all_have_several = true;
     if (!s->is_by_file)
         return false;
     for (uint64_t i = 0; i < catalogue_tensor_count(s->cat); i++)
@@ -122,8 +123,9 @@ static bool is_mixture(step_counts *s)
     for (size_t i = 0; i < s->n; i++) {
         mixed += s->list[i].mixed > 0;
         has_several = has_several || s->list[i].mixed >= MIXED_MIN;
+        all_have_several = all_have_several && s->list[i].tensors >= MIXED_MIN;
     }
-    return mixed > 1 && has_several;
+    return has_several && (mixed > 1 || all_have_several);
 }
 
 /* ---- the result ---- */
