@@ -248,7 +248,7 @@ static int check_adapter(const cli *c, const command_options *w)
 static int start_page(cli *c, const command_request *r)
 {
     const command_options *w = r->given;
-    const char **all = calloc(r->source_count + 4, sizeof *all);
+    const char **all = calloc(r->source_count + 5, sizeof *all);
     size_t count = 0;
     if (all == NULL)
         return opt_usage_error(c, "out of memory for the operands");
@@ -258,6 +258,7 @@ static int start_page(cli *c, const command_request *r)
     all[count++] = r->dst;
     all[count++] = w->like;
     all[count++] = w->base;
+    all[count++] = w->manifest;
     const int code = html_option_start(c, w->html, all, count);
     free(all);
     return code;

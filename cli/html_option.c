@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/path_names.h"
 #include "opt.h"
 #include "overwrite_check.h"
 #include "report.h"
@@ -49,6 +50,18 @@ static int report_unwritable(const cli *c, const char *path)
     return report_failure(c, NULL, &err);
 }
 
+/* Before any work: the command would first write the other file, or has to read it. */
+static int check_name(const cli *c, const char *path, const char *const *checkpoints, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (checkpoints[i] != NULL && path_is_one_name(path, checkpoints[i]))
+            return opt_usage_error_next(c, "give --html a different name",
+                                        "--html: '%s' is also a file that the command reads or "
+                                        "writes",
+                                        path);
+    return -1;
+}
+
 /* There, it would be a foreign file of the checkpoint. */
 static int check_folder(const cli *c, const char *path, const char *const *checkpoints,
                         size_t count)
@@ -83,7 +96,9 @@ int html_option_start(cli *c, const char *path, const char *const *checkpoints, 
         return opt_usage_error_next(
             c, "give another name, or remove the file",
             "--html: '%s' exists and is not a page of fsdpck: it is not replaced", path);
-    const int unusable = writes ? check_folder(c, path, checkpoints, count) : -1;
+    int unusable = writes ? check_name(c, path, checkpoints, count) : -1;
+    if (writes && unusable < 0)
+        unusable = check_folder(c, path, checkpoints, count);
     if (unusable >= 0)
         return unusable;
     c->json = true;

@@ -11,7 +11,7 @@
 
 #include "cmd.h"
 
-/* `checkpoints`: those that the command reads or writes, which must not contain FILE; NULL: none.
+/* `checkpoints`: those that the command reads or writes, and its manifest, which must not be or contain FILE; NULL: none.
  * Checks FILE, before work that can take long, and sets c->json, so that the report goes there; under mpirun that of
  * rank 0. NULL: no page. Returns -1, or the exit code of a failure that it has reported. */
 int html_option_start(cli *c, const char *path, const char *const *checkpoints, size_t count);

@@ -5,23 +5,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/path_names.h"
 #include "report.h"
 
 bool overwrite_is_inside(const char *path, const char *other)
 {
-    struct stat want, have;
-    bool found = false;
-    char *prefix = stat(other, &want) == 0 ? realpath(path, NULL) : NULL;
-    for (char *end = prefix; end != NULL && !found; end = strrchr(prefix, '/')) {
-        if (end != prefix)
-            *end = '\0';
-        found =
-            stat(prefix, &have) == 0 && have.st_dev == want.st_dev && have.st_ino == want.st_ino;
-        if (strrchr(prefix, '/') == prefix)
-            break;
-    }
-    free(prefix);
-    return found;
+    char *real = realpath(path, NULL);
+    const bool is = path_is_within(real, other);
+    free(real);
+    return is;
 }
 
 static fsdpck_status check(const command_request *r, const char *dst, fsdpck_error *err)

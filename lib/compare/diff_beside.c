@@ -225,13 +225,13 @@ static void warn_left(const logger *log, const files_left *l)
                  l->names.failed ? ", ..." : "");
 }
 
-/* The files of a folder that is_state are compared. */
+/* The files of a folder that is_state are compared; those of_consolidation are the same weights. */
 static size_t count_nested(const nested_folders *l, const nested_folder **first)
 {
     size_t count = 0;
     for (size_t i = 0; i < l->list.count; i++) {
         const nested_folder *f = VEC_AT(&l->list, const nested_folder, i);
-        if (f->is_state)
+        if (f->is_state || f->of_consolidation)
             continue;
         count++;
         *first = *first == NULL ? f : *first;

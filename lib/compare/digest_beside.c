@@ -43,8 +43,8 @@ static fsdpck_status add_folders(uncovered *u, const fsdpck_checkpoint *c, fsdpc
     const fsdpck_status st = nested_folders_add(&l, c, err);
     for (size_t i = 0; st == FSDPCK_OK && i < l.list.count; i++) {
         const nested_folder *f = VEC_AT(&l.list, const nested_folder, i);
-        if (f->is_state)
-            continue; /* its files are listed */
+        if (f->is_state || f->of_consolidation)
+            continue; /* files that are listed, or the same weights */
         u->folders++;
         add_name(u, text_file_name(f->path));
     }

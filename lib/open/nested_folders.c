@@ -27,8 +27,7 @@ bool nested_folder_is_step(const char *name)
     return step_name_has_word(&s) && !is_global_step(name);
 }
 
-/* The same weights before torch consolidated them: WEIGHTS-BESIDE names it. */
-static bool is_of_consolidation(const char *name)
+bool nested_folder_is_of_consolidation(const char *name)
 {
     return strcmp(name, "sharded") == 0;
 }
@@ -57,6 +56,7 @@ static fsdpck_status add_path(nested_folders *l, char *path, bool is_state, bool
     bool is = false;
     if (path == NULL)
         return error_set_nomem(err, PATH_MAX);
+    f.of_consolidation = nested_folder_is_of_consolidation(text_file_name(path));
     if (is_there == FSDPCK_OK && !is_system_folder(path)) {
         is_there = probe_gather(path, &in, why);
         is = is_there == FSDPCK_OK && is_nested(&in, path, &f.has_reader);
@@ -77,8 +77,7 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     path_kind kind;
     fsdpck_error why = FSDPCK_ERROR_INIT;
-    if (entry[0] == '.' || nested_folder_is_step(entry) || is_of_consolidation(entry) ||
-        catalogue_has_path(read, entry))
+    if (entry[0] == '.' || nested_folder_is_step(entry) || catalogue_has_path(read, entry))
         return FSDPCK_OK;
     const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
     if (is_there == FSDPCK_OK && kind != PATH_FOLDER)

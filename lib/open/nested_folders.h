@@ -16,6 +16,7 @@ typedef struct nested_folder {
     bool has_reader; /* otherwise it contains no checkpoint */
     bool is_state;   /* only files of a trainer's state that state_list.h lists */
     bool of_trainer; /* search_is_state_folder: kept apart from the weights */
+    bool of_consolidation;
 } nested_folder;
 typedef struct nested_folders {
     vec list;                  /* nested_folder */
@@ -25,6 +26,8 @@ typedef struct nested_folders {
 
 /* By its name, a step of a run: 'checkpoint-500' beside the final weights is no part of them. */
 bool nested_folder_is_step(const char *name);
+/* By its name, the same weights before torch consolidated them (HuggingFaceStorageWriter): WEIGHTS-BESIDE names it. */
+bool nested_folder_is_of_consolidation(const char *name);
 void nested_folders_init(nested_folders *l);
 fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "open/adapter_files.h"
 #include "open/checkpoint.h"
+#include "open/nested_folders.h"
 #include "open/numbered_files.h"
 #include "open/shard_gaps.h"
 #include "open/single_rank_file.h"
@@ -16,12 +17,12 @@
 #include "open/weights_beside.h"
 #include "open/weights_names.h"
 
-/* torch keeps the shards in `sharded` that it consolidated (HuggingFaceStorageWriter); accelerate
- * saves the model in the other. */
+/* accelerate saves the model in the other. */
 static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
     path_kind kind;
-    if ((strcmp(entry, "sharded") != 0 && fnmatch("pytorch_model_fsdp_[0-9]", entry, 0) != 0) ||
+    if ((!nested_folder_is_of_consolidation(entry) &&
+         fnmatch("pytorch_model_fsdp_[0-9]", entry, 0) != 0) ||
         catalogue_has_folder(read, entry))
         return false;
     return path_probe(&c->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;

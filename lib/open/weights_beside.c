@@ -159,11 +159,10 @@ static bool may_be_weights(const fsdpck_checkpoint *c, const catalogue *read, co
            path_probe(&c->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
-/* Of accelerate, which other_weights.c names. */
-static bool is_known_folder(const char *name)
+/* Of torch or accelerate, which other_weights.c names. */
+static bool is_known_folder(const nested_folder *f)
 {
-    static const char known[] = "pytorch_model_fsdp_";
-    return strncmp(name, known, sizeof known - 1) == 0;
+    return f->of_consolidation || text_begins(text_file_name(f->path), "pytorch_model_fsdp_");
 }
 
 /* Damage for which latest skips the step: no property that an option settles, or that fsdpck does not support. */
@@ -188,7 +187,8 @@ static void warn_cut_folder(const fsdpck_checkpoint *c, const char *name, const 
                  fsdpck_finding_name(why->finding));
 }
 
-/* The components of sentence-transformers and diffusers are not other weights of the same model, but may be damaged. */
+/* The components of sentence-transformers and diffusers are not other weights of the same model, but may be damaged;
+ * so may folders that are reported by their names. */
 static void look_into_folders(beside_search *s)
 {
     nested_folders nested;
@@ -200,9 +200,8 @@ static void look_into_folders(beside_search *s)
         for (size_t i = 0; i < nested.list.count; i++) {
             const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
             fsdpck_error what = FSDPCK_ERROR_INIT;
-            const bool is_model = f->has_reader && !f->is_state && !f->of_trainer &&
-                                  !is_known_folder(text_file_name(f->path));
-            if (is_model && are_components)
+            const bool is_model = f->has_reader && !f->is_state && !f->of_trainer;
+            if (is_model && (are_components || is_known_folder(f)))
                 open_component(s, f->path, &what);
             else if (is_model)
                 look_into(s, strdup(f->path), text_file_name(f->path), &what);

@@ -6,61 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path_names.h"
 #include "manifest/manifest.h"
 
 /* Bytes of a file that are read to see whether the rest may be a manifest. */
 #define MANIFEST_HEAD_NBYTES ((size_t)64 << 10)
-
-/* The path without trailing slashes, to be freed. */
-static char *without_slashes(const char *path)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    return strndup(path, n);
-}
-
-char *output_real_parent(const char *path)
-{
-    char *parent = without_slashes(path);
-    if (parent == NULL)
-        return NULL;
-    char *slash = strrchr(parent, '/');
-    if (slash != NULL)
-        slash[slash == parent] = '\0';
-    char *real = realpath(slash == NULL ? "." : parent, NULL);
-    free(parent);
-    return real;
-}
-
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
-/* Whether `path` is the folder or is inside it at any depth. Both are from realpath, or NULL. */
-static bool is_within(const char *path, const char *folder_path)
-{
-    struct stat want, have;
-    bool within = false;
-    char *prefix = path == NULL || folder_path == NULL ? NULL : strdup(path);
-    if (prefix == NULL || stat(folder_path, &want) != 0) {
-        free(prefix);
-        return false;
-    }
-    for (size_t n = strlen(prefix); n > 0 && !within;) {
-        within = stat(prefix, &have) == 0 && is_same(&want, &have);
-        while (n > 1 && prefix[n - 1] != '/')
-            n--;
-        while (n > 1 && prefix[n - 1] == '/')
-            n--;
-        if (n == 1 && prefix[1] == '\0')
-            break;
-        prefix[n] = '\0';
-    }
-    free(prefix);
-    return within;
-}
 
 /* ---- DST ---- */
 
@@ -73,12 +23,12 @@ static bool would_be_replaced(const fsdpck_checkpoint *src, const char *name, co
     if (dir->fd < 0 || fstatat(dir->fd, name, &found, 0) != 0)
         return false;
     if (!S_ISDIR(was->st_mode))
-        return is_same(&found, was);
+        return found.st_dev == was->st_dev && found.st_ino == was->st_ino;
     /* The target of a link in the input. */
     text_buf path = {0};
     text_printf(&path, "%s/%s", dir->path, name);
     char *real = text_check(&path, NULL) == FSDPCK_OK ? realpath(path.text, NULL) : NULL;
-    const bool within = is_within(real, existing);
+    const bool within = path_is_within(real, existing);
     free(real);
     text_release(&path);
     return within;
@@ -123,10 +73,10 @@ static fsdpck_status check_disjoint_from_like(const run *r, const char *path, co
     if (like == NULL)
         return FSDPCK_OK;
     char *real = realpath(like->path, NULL);
-    if (like->probe.is_folder && is_within(parent, real))
+    if (like->probe.is_folder && path_is_within(parent, real))
         st = FAIL(err, USAGE, NONE, "%s is inside the checkpoint of --like",
                   is_dst ? "output" : "manifest of the output");
-    else if (is_within(real, existing))
+    else if (path_is_within(real, existing))
         st = FAIL(err, USAGE, NONE, "%s would replace the checkpoint of --like",
                   is_dst ? "output" : "manifest");
     else if ((name = first_to_be_replaced(like, existing)) != NULL)
@@ -148,14 +98,14 @@ static fsdpck_status check_disjoint_from(const run *r, const fsdpck_checkpoint *
                                          fsdpck_error *err)
 {
     char *input = realpath(src->path, NULL);
-    char *parent = output_real_parent(r->dst);
+    char *parent = path_real_parent(r->dst);
     char *existing = realpath(r->dst, NULL);
     const char *why = NULL, *name = NULL;
-    if (src->probe.is_folder && is_within(parent, input))
+    if (src->probe.is_folder && path_is_within(parent, input))
         why = "output is inside the input";
-    else if (is_within(input, existing) && is_within(existing, input))
+    else if (path_is_within(input, existing) && path_is_within(existing, input))
         why = "output is the input";
-    else if (is_within(input, existing))
+    else if (path_is_within(input, existing))
         why = "input is inside the output";
     else if ((name = first_to_be_replaced(src, existing)) != NULL)
         why = "output would replace a file of the input";
@@ -188,7 +138,7 @@ static const fsdpck_checkpoint *input_around(const run *r, const char *parent)
 {
     for (size_t i = 0; input_of(r, i) != NULL; i++) {
         char *input = realpath(input_of(r, i)->path, NULL);
-        const bool within = input_of(r, i)->probe.is_folder && is_within(parent, input);
+        const bool within = input_of(r, i)->probe.is_folder && path_is_within(parent, input);
         free(input);
         if (within)
             return input_of(r, i);
@@ -198,46 +148,24 @@ static const fsdpck_checkpoint *input_around(const run *r, const char *parent)
 
 /* ---- the manifest beside it ---- */
 
-/* Whether two paths, which need not exist, are one name in one folder. */
-static bool is_one_name(const char *a, const char *b)
-{
-    char *parents[2] = {output_real_parent(a), output_real_parent(b)};
-    char *names[2] = {without_slashes(a), without_slashes(b)};
-    struct stat found[2];
-    bool one = false;
-    if (names[0] != NULL && names[1] != NULL) {
-        const char *slashes[2] = {strrchr(names[0], '/'), strrchr(names[1], '/')};
-        one = is_within(parents[0], parents[1]) && is_within(parents[1], parents[0]) &&
-              strcmp(slashes[0] == NULL ? names[0] : slashes[0] + 1,
-                     slashes[1] == NULL ? names[1] : slashes[1] + 1) == 0;
-        one = one || (stat(names[0], &found[0]) == 0 && stat(names[1], &found[1]) == 0 &&
-                      is_same(&found[0], &found[1]));
-    }
-    for (unsigned i = 0; i < 2; i++) {
-        free(parents[i]);
-        free(names[i]);
-    }
-    return one;
-}
-
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
 {
     const char *path = r->opt.output.manifest_path;
-    if (is_one_name(path, r->dst))
+    if (path_is_one_name(path, r->dst))
         return FAIL_WITH(err, USAGE, NONE, ("manifest and output have the same name"), (path, path),
                          (next, "give --manifest a different name"));
-    char *parent = output_real_parent(path);
+    char *parent = path_real_parent(path);
     const fsdpck_checkpoint *around = input_around(r, parent);
     char *existing = realpath(r->dst, NULL);
     /* Compared as text, as the folder may not exist yet. */
     const char *slash = strrchr(path, '/');
     char *folder_path = slash == NULL ? NULL : strndup(path, (size_t)(slash - path));
     const bool in_new = existing == NULL && folder_path != NULL && folder_path[0] != '\0' &&
-                        is_one_name(folder_path, r->dst);
+                        path_is_one_name(folder_path, r->dst);
     fsdpck_status st = FSDPCK_OK;
     if (around != NULL) {
         st = refuse_overlap(around, path, "manifest of the output is inside the input", NULL, err);
-    } else if (in_new || is_within(parent, existing)) {
+    } else if (in_new || path_is_within(parent, existing)) {
         st = FAIL_WITH(err, USAGE, NONE, ("manifest is inside the output"), (path, path),
                        (next, "omit --manifest: an output folder contains its own manifest"));
     } else {
@@ -338,7 +266,7 @@ static fsdpck_status check_found(const char *path, bool replace, path_stamp *sta
 fsdpck_status output_check_manifest_file(const char *path, bool replace, path_stamp *stamp,
                                          fsdpck_error *err)
 {
-    char *plain = without_slashes(path);
+    char *plain = path_without_slashes(path);
     const fsdpck_status st = plain == NULL ? error_set_nomem(err, strlen(path))
                                            : check_found(plain, replace, stamp, err);
     free(plain);

@@ -10,10 +10,6 @@
 
 #include "run/run.h"
 
-/* The real path of the folder that contains `path`, to be freed; NULL and errno if it does not
- * exist. */
-char *output_real_parent(const char *path);
-
 /* USAGE if the output is inside the input, or would replace the input or a file of it; likewise for
  * --like. */
 fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

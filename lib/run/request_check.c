@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/path_names.h"
 
 #include "run/output_paths.h"
 #include "run/output_replaced.h"
@@ -392,7 +393,7 @@ static fsdpck_status check_no_link(run *r, fsdpck_error *err)
 /* The parent folder of DST must exist and be writable, also in a dry run. */
 static fsdpck_status check_parent(const run *r, fsdpck_error *err)
 {
-    char *parent = output_real_parent(r->dst);
+    char *parent = path_real_parent(r->dst);
     struct stat found;
     fsdpck_status st = FSDPCK_OK;
     if (parent != NULL && stat(parent, &found) == 0 && !S_ISDIR(found.st_mode)) {
@@ -447,7 +448,7 @@ fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err)
 /* Free bytes in the file system of DST; false if unknown. */
 static bool free_space(const run *r, uint64_t *nbytes)
 {
-    char *parent = output_real_parent(r->dst);
+    char *parent = path_real_parent(r->dst);
     struct statvfs fs;
     const bool told = parent != NULL && statvfs(parent, &fs) == 0 && fs.f_blocks > 0 &&
                       checked_mul(fs.f_bavail, fs.f_frsize, nbytes);

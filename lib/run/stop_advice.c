@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/path_names.h"
 #include "io/leftover.h"
-#include "run/output_paths.h"
 #include "run/run.h"
 
 static void advise_resume(const run *r, fsdpck_error *err)
@@ -34,7 +34,7 @@ static size_t count_others(const folder *dir, const char *own)
 static void advise_space(const run *r, fsdpck_error *err)
 {
     folder dir;
-    char *parent = output_real_parent(r->dst);
+    char *parent = path_real_parent(r->dst);
     if (parent != NULL && folder_open(&dir, parent, NULL) == FSDPCK_OK) {
         const size_t n = count_others(&dir, r->out.partial_name);
         if (n > 0) {

@@ -19,19 +19,20 @@
 typedef struct warning_filter {
     logger to;
     bool is_file;
-    bool is_state;     /* in a folder of a trainer's state */
+    bool has_no_ranks; /* in a folder of a trainer's state, or of shards that were consolidated */
     bool takes_cut;    /* of latest_check_one */
     bool takes_beside; /* a second model in the rank files: either may be that of the step */
 } warning_filter;
 
 /* Notes are left to the command that opens the chosen one. A file of a set is checked together with the others. A
- * trainer's state does not tell the number of ranks, the weights do. Others are checked after the open. */
+ * trainer's state does not tell the number of ranks, the weights do; beside consolidated ones, it is not needed. Others
+ * are checked after the open. */
 static void log_warnings_only(void *arg, const log_line *line)
 {
     warning_filter *f = arg;
     const finding_kind *kind = finding_get(line->finding);
     const bool is_of_set = f->is_file && line->finding == FSDPCK_FINDING_FILE_OF_SET;
-    const bool is_of_weights = f->is_state && line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
+    const bool is_of_weights = f->has_no_ranks && line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
     const bool is_checked = line->finding == FSDPCK_FINDING_LATEST_TARGET ||
                             line->finding == FSDPCK_FINDING_LATEST_LOST ||
                             (line->finding == FSDPCK_FINDING_WEIGHTS_CUT && !f->takes_cut);
@@ -286,6 +287,17 @@ static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
     return st;
 }
 
+/* The weights that are read are whole, as beside a damaged file: *why becomes WEIGHTS-CUT. Whether that is a warning. */
+static bool warn_cut(const fsdpck_context *ctx, const warning_filter *filter, fsdpck_error *why)
+{
+    why->finding = FSDPCK_FINDING_WEIGHTS_CUT;
+    if (filter->takes_cut)
+        log_warn(&ctx->log, why->finding,
+                 "copy the folder again from where it was saved, or remove it", "'%s': %s",
+                 why->path, why->message);
+    return filter->takes_cut;
+}
+
 /* A folder that is not read, or without tensors, is no defect of the step. */
 static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
                                   warning_filter *filter, const fsdpck_latest_options *o,
@@ -304,6 +316,8 @@ static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
         why.finding == FSDPCK_FINDING_KEY_NONE || is_doubt(&why))
         return FSDPCK_OK;
     error_path(&why, f->path);
+    if (f->of_consolidation && st == FSDPCK_BADINPUT && warn_cut(ctx, filter, &why))
+        return FSDPCK_OK;
     if (err != NULL)
         *err = why;
     return st;
@@ -326,7 +340,7 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path, bool takes
         st = check_as_verify(ctx, path, o, err);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++) {
         const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
-        filter.is_state = f->is_state;
+        filter.has_no_ranks = f->is_state || f->of_consolidation;
         st = check_nested(ctx, f, &filter, o, state, err);
     }
     nested_folders_release(&nested);

@@ -230,7 +230,7 @@ static fsdpck_status note_nested(const state_walk *w, fsdpck_error *err)
     fsdpck_status st = nested_folders_add(&nested, v->src, err);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++) {
         const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
-        if (f->is_state)
+        if (f->is_state || f->of_consolidation)
             continue;
         if (f->of_trainer && f->has_reader)
             st = check_content(w, f->path, text_file_name(f->path), err);
