@@ -144,7 +144,7 @@ static void warn_keyless(const dcp_builder *b, const open_request *req)
         text_printf(&names, "%s'%s'", i > 0 ? ", " : "", strtab_text(&b->keyless, i));
     if (count > 0)
         log_warn(&req->log, FSDPCK_FINDING_DCP_KEY_LOST,
-                 "use another copy of the metadata if dicts of the state contain what is named",
+                 "use another copy of the metadata if these names belong to dicts of the state",
                  "the metadata lacks the nested keys of %zu tensor%s or object%s, but has those of "
                  "others; without them the name is a key of the whole state: %s%s",
                  count, text_plural(count), text_plural(count),
