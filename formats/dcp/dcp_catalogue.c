@@ -49,12 +49,14 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
         .listed = VEC_OF(uint8_t, cat->owner),
     };
     strtab_init(&b->unlisted, cat->owner);
+    strtab_init(&b->keyless, cat->owner);
 }
 
 void dcp_builder_release(dcp_builder *b)
 {
     VEC_RELEASE_ALL(&b->kept, &b->repeats, &b->flat_boxes, &b->ends, &b->listed);
     strtab_release(&b->unlisted);
+    strtab_release(&b->keyless);
 }
 
 /* "__" digits, then `*end`; CAT_NONE for any other name. */
@@ -352,7 +354,7 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
             *err = what;
         return filled;
     }
-    return st == FSDPCK_OK ? dcp_note_unlisted(j->b, j->m, j->seen, err) : st;
+    return st == FSDPCK_OK ? dcp_note_unlisted(j->b, j->m, j->seen, j->paths, err) : st;
 }
 
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_error *err)

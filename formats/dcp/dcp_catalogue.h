@@ -36,6 +36,7 @@ typedef struct dcp_builder {
     vec ends;                /* uint64_t, by file: end of the last blob in the metadata */
     vec listed;              /* uint8_t, by FQN: a `.metadata` has an item of this name */
     strtab unlisted;         /* dcp_planner_keys.h: keys of planner_data without an item */
+    strtab keyless;          /* items that planner_data lacks, though it has others */
     uint64_t stray_blobs;    /* blobs that belong to no chunk */
     uint64_t leftovers;      /* tensors left out: dcp_leftover.h */
     bool keep_leftovers;     /* the code that resolves flat parameters handles them */

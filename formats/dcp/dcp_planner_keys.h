@@ -10,10 +10,12 @@ fsdpck_status dcp_planner_path(value_pool *pool, value given, value *path,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the keys give the name when joined with dots, as torch flattens a state dict. */
 bool dcp_path_gives_name(const value_pool *pool, value path, const char *name, size_t nbytes);
-/* Adds the keys of one `.metadata` that none of its items has to b->unlisted. seen: by FQN, its items. */
+/* Adds to b->unlisted the keys of one `.metadata` that none of its items has, and to b->keyless the
+ * items without keys, if others have some. By FQN: seen, its items; paths, their keys or None. */
 fsdpck_status dcp_note_unlisted(dcp_builder *b, const dcp_metadata *m, const uint8_t *seen,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After the last `.metadata`: DCP-KEY-LOST if none has an item of such a key; with assume_lost_keys a warning. */
+                                const value *paths, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After the last `.metadata`: DCP-KEY-LOST if none has an item of such a key; with assume_lost_keys,
+ * and for items without keys, a warning. */
 fsdpck_status dcp_check_unlisted(const dcp_builder *b, const open_request *req,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
