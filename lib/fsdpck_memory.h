@@ -65,9 +65,9 @@ typedef struct fsdpck_memory_options {
 
 /* Opens `count` entries as a checkpoint. Every call that takes an open checkpoint takes it, such as fsdpck_consolidate,
  * fsdpck_reshard, fsdpck_digests_new, fsdpck_diff_new, fsdpck_average and fsdpck_load. fsdpck_verify_new takes a path, and
- * fsdpck_files_new requires files, so they do not apply; the writing calls check that boxes cover each tensor (CHUNK-GAP, CHUNK-OVERLAP). Equal boxes are
- * copies, and are compared as fsdpck_select_options.replicas requests. fsdpck_info.path is "(memory)", and its format
- * "memory".
+ * fsdpck_files_new requires files, so they do not apply; the writing calls check that boxes cover each tensor (CHUNK-GAP,
+ * CHUNK-OVERLAP). Equal boxes are copies, and are compared as fsdpck_select_options.replicas requests. fsdpck_info.path is
+ * "(memory)", and its format "memory".
  *
  * The call checks all entries, but reads no element. Calls that read must not run while the memory changes: nothing
  * detects that. With fsdpck_output_options.resume a run begins again.
