@@ -5,7 +5,7 @@
 
 `kills` makes a folder of 8 ranks, and converts it in several ways. Each run is killed at a random time, some of
 them more than once, and a last run continues it. Its output must equal that of an undisturbed run, and nothing else
-may be left in the folder. The script counts the bytes that were kept, and those that were written twice: by a run
+may be left in the folder but unfinished outputs without a journal, which that run must name. The script counts the bytes that were kept, and those that were written twice: by a run
 that was killed, as the system counted them, and again later. With --ranks N each run is one of N processes under Open
 MPI's mpirun; in turn one rank, all ranks or mpirun is killed. DIR is filled and emptied; needs no other packages.
 """
@@ -154,7 +154,15 @@ class Bench:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
-        return time.monotonic() - begin, done.stdout
+        return time.monotonic() - begin, done.stdout, done.stderr
+
+    def clean(self, folder, said):
+        """Removes what a run left that was killed before it had a journal, or after: the next run must have named it."""
+        for name in os.listdir(folder):
+            if name.endswith(".partial") and not any(n.startswith(name[:-len("partial")]) and n != name for n in os.listdir(folder)):
+                if name not in said:
+                    sys.exit(f"nothing was said of '{name}': {said}")
+                remove(folder / name)
 
     def killed(self, command, seconds, victim, rand):
         """Bytes written until the last process ended."""
@@ -184,7 +192,7 @@ class Bench:
         dst = self.work / "out" / ("out" + job[2])
         dst.parent.mkdir(exist_ok=True)
         remove(want)
-        seconds, _ = self.timed(self.command(job, want, ["-q"]))
+        seconds, *_ = self.timed(self.command(job, want, ["-q"]))
         print(f"{job[0]}: {seconds:.1f} s undisturbed", flush=True)
         for _ in range(kills):
             written, stopped = 0, 0
@@ -201,8 +209,9 @@ class Bench:
                 else:
                     written, stopped = written + n, stopped + 1
                     totals[f"kills of {victim}"] = totals.get(f"kills of {victim}", 0) + 1
-            _, text = self.timed(self.command(job, dst, ["--resume", "--json"]))
+            _, text, said = self.timed(self.command(job, dst, ["--resume", "--json"]))
             report = json.loads(text)
+            self.clean(dst.parent, said)
             left = sorted(os.listdir(dst.parent))
             if left != [dst.name]:
                 sys.exit(f"{job[0]}: the folder contains {left}")
@@ -251,7 +260,7 @@ def cost(options):
         pair = [("without", []), ("with", ["--resume"])]
         for name, extra in pair if number % 2 else reversed(pair):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            seconds, _ = bench.timed(bench.command(job, dst, ["-q", *extra]))
+            seconds, *_ = bench.timed(bench.command(job, dst, ["-q", *extra]))
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             remove(dst)
             if number > 0:
