@@ -5,6 +5,7 @@
 
 #include "base/step_name.h"
 #include "base/text.h"
+#include "open/open_quietly.h"
 #include "open/step_numbers.h"
 #include "state/step_files.h"
 
@@ -127,18 +128,12 @@ static const char *original_of(copied_files *f, uint32_t number)
 /* The checkpoint that contains the original of the file; NULL: it cannot be opened. */
 static fsdpck_checkpoint *open_other(const copied_files *f, uint32_t number)
 {
-    fsdpck_context *ctx = f->c->ctx;
-    const logger log = ctx->log;
     fsdpck_checkpoint *other = NULL;
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
     const char *original = f->originals[number];
     const size_t all = strlen(original), name = strlen(file_name(f->c, number));
     char *path = all > name + 1 ? strndup(original, all - name - 1) : NULL;
-    o.opaque_calls = 1;
-    ctx->log = (logger){0};
-    if (path == NULL || checkpoint_open(ctx, path, &o, NULL, NULL, &other, NULL) != FSDPCK_OK)
+    if (path == NULL || open_quietly(checkpoint_open, f->c->ctx, path, &other, NULL) != FSDPCK_OK)
         other = NULL;
-    ctx->log = log;
     free(path);
     return other;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "open/open_quietly.h"
 #include "open/state_files.h"
 #include "open/state_list.h"
 #include "open/step_rows.h"
@@ -23,7 +24,7 @@ static void read_ranks(const probe_input *in, fsdpck_context *ctx, const char *n
     if (row == NULL || row->ranks == NULL)
         return;
     char *path = folder_path_join(in->path, name);
-    if (path != NULL && state_list_open(ctx, path, open, &state, NULL) == FSDPCK_OK)
+    if (path != NULL && open_quietly(open, ctx, path, &state, NULL) == FSDPCK_OK)
         put_ranks(r, checkpoint_number(state, row->ranks), name);
     fsdpck_close(state);
     free(path);

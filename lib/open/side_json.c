@@ -205,14 +205,15 @@ static const char *copied_from(const probe_input *in, const char *name, const ch
 {
     enum { NBYTES_MIN = 64 };
     const struct side_kind *kind = kind_of(name);
-    if (nbytes < NBYTES_MIN || strstr(name, "processor_config.json") != NULL ||
-        (kind != NULL && (members_of(text, nbytes) & kind->own) != 0))
+    const char *other = NULL;
+    if (nbytes < NBYTES_MIN || strstr(name, "processor_config.json") != NULL)
         return NULL;
-    for (size_t i = 0; i < sizeof model_json_names / sizeof *model_json_names; i++)
+    for (size_t i = 0; other == NULL && i < sizeof model_json_names / sizeof *model_json_names; i++)
         if (strcmp(name, model_json_names[i]) != 0 && probe_has_entry(in, model_json_names[i]) &&
             are_same(&in->dir, name, model_json_names[i]))
-            return model_json_names[i];
-    return NULL;
+            other = model_json_names[i];
+    return other == NULL || kind == NULL || (members_of(text, nbytes) & kind->own) == 0 ? other
+                                                                                        : NULL;
 }
 
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,

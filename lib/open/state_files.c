@@ -5,6 +5,7 @@
 
 #include "base/struct_copy.h"
 #include "base/text.h"
+#include "open/open_quietly.h"
 #include "open/state_list.h"
 #include "open/step_rows.h"
 
@@ -201,7 +202,7 @@ static void inspect_json(found_state_file *f)
 fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
                               fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    return state_list_open(of->ctx, f->path, checkpoint_open, out, err);
+    return open_quietly(checkpoint_open, of->ctx, f->path, out, err);
 }
 
 /* An unreadable file is no error here. */

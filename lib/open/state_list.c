@@ -101,15 +101,3 @@ const char *state_list_folder(const probe_input *in, size_t i, bool *of_each_pro
         }
     return NULL;
 }
-
-fsdpck_status state_list_open(fsdpck_context *ctx, const char *path, checkpoint_open_fn open,
-                              fsdpck_checkpoint **out, fsdpck_error *err)
-{
-    const logger log = ctx->log;
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
-    o.opaque_calls = 1;
-    ctx->log = (logger){0};
-    const fsdpck_status st = open(ctx, path, &o, NULL, NULL, out, err);
-    ctx->log = log;
-    return st;
-}

@@ -21,8 +21,4 @@ bool state_list_has_folder(const probe_input *in, const char *name);
  * one dim of the mesh. */
 const char *state_list_folder(const probe_input *in, size_t i, bool *of_each_process);
 
-/* Opens such a file, without a message. */
-fsdpck_status state_list_open(fsdpck_context *ctx, const char *path, checkpoint_open_fn open,
-                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
-
 #endif

@@ -291,7 +291,7 @@ bool step_evidence_is_doubtful(fsdpck_checkpoint *c, fsdpck_error *what)
 
 bool step_evidence_disagrees(fsdpck_checkpoint *c, fsdpck_error *what)
 {
-    text_buf all = {.limit_bytes = sizeof what->found};
+    text_buf all = {.limit_bytes = 1 << 16};
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
     int64_t first = -1;
     bool differ = false;
@@ -302,7 +302,7 @@ bool step_evidence_disagrees(fsdpck_checkpoint *c, fsdpck_error *what)
     }
     if (differ)
         FAIL_WITH(what, BADINPUT, STEP_STATE, ("the recorded steps differ"), (path, c->path),
-                  (found, "%s", all.failed ? "more than fit in a line" : all.text),
+                  (found, "%s", all.failed ? "" : all.text),
                   (next, "check that all files are of one save; a new optimizer, or one that "
                          "accumulates gradients, made fewer steps"));
     text_release(&all);

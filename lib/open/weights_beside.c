@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "io/unfinished_file.h"
 #include "open/numbered_files.h"
+#include "open/open_quietly.h"
 #include "open/state_files.h"
 #include "open/weights_names.h"
 
@@ -83,18 +84,6 @@ typedef struct beside_search {
     char first[256];
     uint64_t count;
 } beside_search;
-
-static fsdpck_status open_quietly(checkpoint_open_fn open, fsdpck_context *ctx, const char *path,
-                                  fsdpck_checkpoint **out, fsdpck_error *err)
-{
-    const logger log = ctx->log;
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
-    o.opaque_calls = 1;
-    ctx->log = (logger){0};
-    const fsdpck_status st = open(ctx, path, &o, NULL, NULL, out, err);
-    ctx->log = log;
-    return st;
-}
 
 /* At least half of the tensors have a namesake. */
 static bool has_own_names(const beside_search *s, const map_inputs *other)

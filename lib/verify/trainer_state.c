@@ -360,6 +360,8 @@ fsdpck_status trainer_state_warn_exchanged(const probe_input *in, const catalogu
             !catalogue_has_file(read, in->entries[i]))
             st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
     saved_name *list = st == FSDPCK_OK ? calloc(strtab_count(&all) + 1, sizeof *list) : NULL;
+    if (st == FSDPCK_OK && list == NULL)
+        st = error_set_nomem(err, strtab_count(&all) * sizeof *list);
     for (uint32_t i = 0; list != NULL && i < strtab_count(&all); i++) {
         const char *path = strtab_text(&all, i);
         if (has_torch_suffix(path))
